@@ -39,8 +39,15 @@ Pick pick(uint64_t i, const std::vector<uint64_t>& weights) {
             return uint64_t(((unsigned __int128)count * left + total / 2) / total);
         };
         const uint64_t before = taken(i);
-        if (taken(i + 1) > before) high = middle, total = left, i = before;
-        else low = middle, total -= left, i -= before;
+        if (taken(i + 1) > before) {
+            high = middle;
+            total = left;
+            i = before;
+        } else {
+            low = middle;
+            total -= left;
+            i -= before;
+        }
     }
     return {low, i};
 }

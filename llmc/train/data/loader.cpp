@@ -8,7 +8,8 @@
 
 void find_documents(TokenBatch& batch, int T, int32_t eot) {
     const int count = batch.B * T;
-    batch.positions.resize(size_t(count)), batch.ends.resize(size_t(count));
+    batch.positions.resize(size_t(count));
+    batch.ends.resize(size_t(count));
     for (int i = 0; i < count; i++) {
         const bool begins = i % T == 0 || batch.tokens[size_t(i)] == eot;
         batch.positions[size_t(i)] = begins ? 0 : batch.positions[size_t(i - 1)] + 1;

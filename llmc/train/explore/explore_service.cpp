@@ -214,7 +214,9 @@ static std::string sharded_by(const Sharding& s) {
     const auto add = [&](bool sharded, const char* what) {
         if (sharded) text += (text.empty() ? "" : ", ") + std::string(what);
     };
-    add(s.state, "optimizer state"), add(s.grads, "gradients"), add(s.weights, "weights");
+    add(s.state, "optimizer state");
+    add(s.grads, "gradients");
+    add(s.weights, "weights");
     return text.empty() ? "nothing" : text;
 }
 

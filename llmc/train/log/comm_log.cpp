@@ -17,7 +17,8 @@ CommStep CommLog::take(const Mesh& mesh) {
         if (group && group->transport->look_at_times) {
             group->timed = true;
             group->transport->look_at_times(*group);
-            device.busy += group->device.busy, device.waited += group->device.waited;
+            device.busy += group->device.busy;
+            device.waited += group->device.waited;
         }
         for (int v = 0; group && v < kVerbs; v++) {
             const Moved now = group->moved[v], last = before[a][v];

@@ -106,7 +106,8 @@ void EnergyMeter::read() {
     if (!nvml_->read(&now)) now = kNotMeasured;
     const double time = seconds_now();
     joules_ += nvml_->counts ? now - nvml_->last : (now + nvml_->last) / 2 * (time - nvml_->time);
-    nvml_->last = now, nvml_->time = time;
+    nvml_->last = now;
+    nvml_->time = time;
 }
 
 double EnergyMeter::take() {

@@ -43,7 +43,9 @@ std::string spike_row(const Spike& s) {
 static void add_norm(Spread& norms, const Spread& tensor) {
     const double norm = std::sqrt(tensor.squares);
     norms.count++;
-    norms.squares += norm * norm, norms.sum += norm, norms.largest = std::max(norms.largest, norm);
+    norms.squares += norm * norm;
+    norms.sum += norm;
+    norms.largest = std::max(norms.largest, norm);
     if (norm > 0) norms.bins[spread_bin(norm)]++;
     else norms.zeros++;
 }

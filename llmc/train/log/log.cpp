@@ -46,7 +46,8 @@ void RunLog::write(const std::string& line) {
 
 void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& origin,
                    const RunState& state) {
-    cfg_ = cfg, info_ = info;
+    cfg_ = cfg;
+    info_ = info;
     if (!writes_) return;
     const std::string metrics = cfg_.run.dir + "/metrics.jsonl";
     file_ = open(metrics.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);

@@ -12,7 +12,10 @@ void RunLog::comm(int64_t step, const CommStep& moved) {
     uint64_t bytes = 0;
     double seconds = 0;
     const double hidden = hidden_share(moved.device);
-    for (const CommRow& row : moved.rows) bytes += row.bytes, seconds += row.seconds;
+    for (const CommRow& row : moved.rows) {
+        bytes += row.bytes;
+        seconds += row.seconds;
+    }
     const auto in_ms = [](double s) { return std::round(s * 1e6) / 1e3; };
     std::vector<Scalar> scalars = {{"comm/wait_ms", in_ms(seconds)}};
     line.add("bytes", bytes).add("wait_ms", in_ms(seconds));

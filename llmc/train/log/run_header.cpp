@@ -16,7 +16,8 @@ static std::string shown_epochs(const std::vector<Epochs>& all) {
     std::string text;
     for (const Epochs& e : all) {
         const std::string count = e.count < 1 ? fmt::format("{:.2g}", e.count) : human_count(e.count);
-        text += text.empty() ? ": " + count + (count == "1" ? " epoch" : " epochs") : ", " + count;
+        const char* unit = count == "1" ? " epoch" : " epochs";
+        text += text.empty() ? ": " + count + unit : ", " + count;
         if (all.size() > 1) text += " of " + for_terminal(e.glob);
     }
     return text;

@@ -40,7 +40,10 @@ std::optional<Spike> Spikes::see(const StepReport& r, std::span<const double> no
         knows |= z.has_value();
         if (!z || *z <= kLimit) continue;
         // a move ends kRecent steps after its start; a later score over the limit starts the next move
-        if (t.moved_at < 0 || t.moved_at <= r.step - kRecent) t.moved_at = r.step, t.z = z;
+        if (t.moved_at < 0 || t.moved_at <= r.step - kRecent) {
+            t.moved_at = r.step;
+            t.z = z;
+        }
     }
     const bool of_norm = r.norm_z.value_or(0) >= r.loss_z.value_or(0);
     const double z = of_norm ? r.norm_z.value_or(0) : r.loss_z.value_or(0);

@@ -42,7 +42,8 @@ static std::vector<Config> pipelines_of(Config cfg) {
     std::vector<Config> found;
     for (const int chunks : virtual_stages_of(cfg, p.pp))
         for (const PipelineSchedule schedule : schedules_of(p.pp, chunks)) {
-            p.virtual_stages = chunks, p.schedule = schedule;
+            p.virtual_stages = chunks;
+            p.schedule = schedule;
             found.push_back(cfg);
         }
     return found;
@@ -72,8 +73,10 @@ static void add_candidates(std::vector<Config>& all, const Config& mesh, int ran
         for (const int B : micro_batches_of(cfg, mesh_shape(mesh.parallel, ranks).dp))
             for (const auto& [zero, group] : zeros)
                 for (const Recompute level : {Recompute::None, Recompute::Selective, Recompute::Block}) {
-                    cfg.parallel.zero = zero, cfg.parallel.zero_group = group;
-                    cfg.train.micro_batch = B, cfg.memory.recompute = level;
+                    cfg.parallel.zero = zero;
+                    cfg.parallel.zero_group = group;
+                    cfg.train.micro_batch = B;
+                    cfg.memory.recompute = level;
                     all.push_back(cfg);
                 }
 }
@@ -82,10 +85,13 @@ std::vector<Config> candidates_of(const Config& cfg, int ranks, const Machine& m
     std::vector<Config> all;
     Config c = cfg;
     ParallelConfig& p = c.parallel;
-    p.ranks = ranks, p.zero_group = 0, p.virtual_stages = 1;
+    p.ranks = ranks;
+    p.zero_group = 0;
+    p.virtual_stages = 1;
     for (const int tp : divisors(ranks, 2 * machine.gpus_per_node))
         for (const int pp : divisors(ranks / tp, cfg.model.layers)) {
-            p.tp = tp, p.pp = pp;
+            p.tp = tp;
+            p.pp = pp;
             if (tp > 1 && !ffn_fits(cfg.model, tp, machine.product_unit)) continue;
             if (mesh_mistake(p, c.model, ranks).empty()) add_candidates(all, c, ranks, machine);
         }

@@ -15,7 +15,8 @@ static Config small_model(const Config& of, int ranks, int micro_batch) {
     const bool alike = m.window.size() == 1 && m.value_embeddings == ValueEmbeddings::None &&
                        m.shortcut == Shortcut::None;
     m.layers = std::min(m.layers, (alike ? 1 : 2) * c.parallel.pp);
-    m.context = std::min(m.context, kRow), m.vocab = std::min(m.vocab, kVocab);
+    m.context = std::min(m.context, kRow);
+    m.vocab = std::min(m.vocab, kVocab);
     const int dp = ranks / (c.parallel.tp * c.parallel.pp);
     c.parallel.zero = dp > 1 ? 1 : 0;
     c.memory = {};
@@ -38,7 +39,8 @@ std::vector<Config> models_to_measure(const std::vector<Config>& candidates, int
     }
     for (Config& c : found) {
         const int least = *batches.begin();
-        c.train.batch_tokens *= least, c.train.micro_batch = least;
+        c.train.batch_tokens *= least;
+        c.train.micro_batch = least;
     }
     const int row = found.front().model.context;
     const auto larger = std::find_if(batches.rbegin(), batches.rend(),

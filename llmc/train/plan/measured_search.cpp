@@ -71,8 +71,10 @@ HereSearch search_here(const Config& asked, int ranks) {
     const MeasuredFile file = {.path = cache_path("machine.json"), .device = ops::device_name()};
     const MeasuredMeshes measured = measured_meshes(file, candidates, ranks);
     double tflops = 0, copy = 0;
-    for (const auto& [of, step] : measured.steps)
-        tflops = std::max(tflops, step.tflops), copy = std::max(copy, step.copy_gbs());
+    for (const auto& [of, step] : measured.steps) {
+        tflops = std::max(tflops, step.tflops);
+        copy = std::max(copy, step.copy_gbs());
+    }
     here.machine.host_gbs = copy;       // a checkpoint begins with a copy
     here.machine.bf16_tflops = here.machine.fp32_tflops = tflops;
     here.search = search(cfg, ranks, here.machine, measured_estimator(measured, ranks, cfg.run.threads));

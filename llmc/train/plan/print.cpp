@@ -61,8 +61,8 @@ static std::string money(double dollars) {
 }
 
 static std::string limits_text(const ClusterConfig& limits) {
-    const std::string days =
-        limits.days > 0 ? fmt::format("{:g} {}", limits.days, limits.days == 1 ? "day" : "days") : "";
+    const char* unit = limits.days == 1 ? "day" : "days";
+    const std::string days = limits.days > 0 ? fmt::format("{:g} {}", limits.days, unit) : "";
     const std::string dollars = limits.dollars > 0 ? money(limits.dollars) : "";
     return days + (days.empty() || dollars.empty() ? "" : " and ") + dollars;
 }

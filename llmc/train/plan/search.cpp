@@ -225,8 +225,11 @@ Search search(const Config& cfg, int ranks, const Machine& machine, const Estima
 }
 
 Search& Search::operator+=(const Search& o) {
-    without_memory += o.without_memory, by_bubble += o.by_bubble, by_links += o.by_links;
-    by_ops += o.by_ops, beyond_limits += o.beyond_limits;
+    without_memory += o.without_memory;
+    by_bubble += o.by_bubble;
+    by_links += o.by_links;
+    by_ops += o.by_ops;
+    beyond_limits += o.beyond_limits;
     return *this;
 }
 

@@ -54,7 +54,8 @@ CountedSearch search_counts(const ClusterConfig& limits, const Machine& machine,
     std::vector<Estimate> best = within_limits(all, limits, machine);
     if (limits.days > 0 || limits.dollars > 0) {
         // where no power of two keeps the limits, a number beside the cheapest or the fastest may
-        const int around = best.empty() ? (all.rows.empty() ? 0 : all.rows.back().ranks) : best.front().ranks;
+        int around = all.rows.empty() ? 0 : all.rows.back().ranks;
+        if (!best.empty()) around = best.front().ranks;
         for (const int ranks : eighths_around(around, most)) add_count(all, search_of(ranks));
         std::sort(all.rows.begin(), all.rows.end(),
                   [](const Estimate& a, const Estimate& b) { return a.ranks < b.ranks; });

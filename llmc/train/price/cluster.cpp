@@ -155,7 +155,10 @@ Machine machine_of(const ClusterConfig& c) {
                 "cluster.gpu = '{}', but {} is of \"gpu\": \"{}\": leave one of them out", c.gpu, path,
                 m.gpu);
     if (m.gpu.empty()) m.gpu = "GPU of " + path;
-    if (c.gpus_per_node) m.gpus_per_node = c.gpus_per_node, m.rails = std::min(m.rails, m.gpus_per_node);
+    if (c.gpus_per_node) {
+        m.gpus_per_node = c.gpus_per_node;
+        m.rails = std::min(m.rails, m.gpus_per_node);
+    }
     if (c.node_gbs > 0) m.node_gbs = c.node_gbs;
     if (c.network_gbs > 0) m.network_gbs = c.network_gbs;
     if (c.memory_gb > 0) m.memory_gb = c.memory_gb;

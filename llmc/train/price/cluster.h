@@ -57,18 +57,36 @@ struct Machine {
 
     template <class F>
     void visit(F&& f) {
-        f("gpu", gpu), f("about", about), f("sources", sources), f("memory_gb", memory_gb);
-        f("bf16_tflops", bf16_tflops), f("fp32_tflops", fp32_tflops), f("reached", reached);
+        f("gpu", gpu);
+        f("about", about);
+        f("sources", sources);
+        f("memory_gb", memory_gb);
+        f("bf16_tflops", bf16_tflops);
+        f("fp32_tflops", fp32_tflops);
+        f("reached", reached);
         f("reached_by", reached_by);
-        f("attention", attention), f("copy_gbs", copy_gbs), f("host_gbs", host_gbs);
-        f("launch_us", launch_us), f("units", units);
-        f("gpus_per_node", gpus_per_node), f("node_gbs", node_gbs), f("node_us", node_us);
-        f("nvls", nvls), f("network_gbs", network_gbs), f("network_us", network_us), f("rails", rails);
-        f("pod_gpus", pod_gpus), f("oversubscription", oversubscription), f("links", links);
+        f("attention", attention);
+        f("copy_gbs", copy_gbs);
+        f("host_gbs", host_gbs);
+        f("launch_us", launch_us);
+        f("units", units);
+        f("gpus_per_node", gpus_per_node);
+        f("node_gbs", node_gbs);
+        f("node_us", node_us);
+        f("nvls", nvls);
+        f("network_gbs", network_gbs);
+        f("network_us", network_us);
+        f("rails", rails);
+        f("pod_gpus", pod_gpus);
+        f("oversubscription", oversubscription);
+        f("links", links);
         f("watts", watts);
-        f("dollars_per_hour", dollars_per_hour), f("failure_hours", failure_hours);
-        f("restart_seconds", restart_seconds), f("disk_gbs", disk_gbs);
-        f("spread", spread), f("any_size", any_size);
+        f("dollars_per_hour", dollars_per_hour);
+        f("failure_hours", failure_hours);
+        f("restart_seconds", restart_seconds);
+        f("disk_gbs", disk_gbs);
+        f("spread", spread);
+        f("any_size", any_size);
     }
 };
 

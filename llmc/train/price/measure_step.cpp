@@ -23,10 +23,12 @@ static constexpr int kMost = 15;       // steps
 static Config reduced(const Config& cfg, int ranks) {
     Config c = cfg;
     ParallelConfig& p = c.parallel;
-    p.ranks = ranks, p.transport = TransportKind::Threads;
+    p.ranks = ranks;
+    p.transport = TransportKind::Threads;
     const int dp = mesh_shape(p, ranks).dp;
     c.model.layers = measured_layers(cfg);
-    c.model.init = "random", c.model.depth = 0;
+    c.model.init = "random";
+    c.model.depth = 0;
     const int64_t tokens = int64_t(cfg.model.context) * cfg.train.micro_batch * dp;
     const PipelineShape shape = {
         .stages = p.pp, .chunks = p.virtual_stages, .micros = int(micros_of_step(cfg, dp))};
@@ -34,8 +36,10 @@ static Config reduced(const Config& cfg, int ranks) {
                .batch_tokens = tokens * walked_micros(shape),
                .micro_batch = cfg.train.micro_batch,
                .max_skips = 0};
-    c.eval = {}, c.eval.every = 0;
-    c.sample.every = 0, c.checkpoint.every = 0;
+    c.eval = {};
+    c.eval.every = 0;
+    c.sample.every = 0;
+    c.checkpoint.every = 0;
     c.log = {};
     return c;
 }
@@ -53,7 +57,8 @@ static RecordedStep record(Model& model, Loader& data, int64_t step) {
         ops::make_marks(int(4 * model.step.entries.size() * size_t(model.stage.shape.micros)));
         ops::set_mark(0);
         ops::read_marks(1);
-        timeline.mark = ops::set_mark, timeline.marks = 1;
+        timeline.mark = ops::set_mark;
+        timeline.marks = 1;
     }
     const auto run = [&] {
         context.walk->timeline = &timeline;

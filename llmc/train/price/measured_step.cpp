@@ -141,15 +141,21 @@ int measured_layers(const Config& cfg) {
 // measured share a measurement.
 static std::string key_of(const Config& cfg, int ranks) {
     Config of;
-    of.model = cfg.model, of.model.init = "random", of.model.depth = 0;
+    of.model = cfg.model;
+    of.model.init = "random";
+    of.model.depth = 0;
     of.model.layers = measured_layers(cfg);
-    of.parallel = cfg.parallel, of.parallel.ranks = ranks;
+    of.parallel = cfg.parallel;
+    of.parallel.ranks = ranks;
     of.memory = cfg.memory;
-    of.optimizer.kind = cfg.optimizer.kind, of.optimizer.iterations = cfg.optimizer.iterations;
+    of.optimizer.kind = cfg.optimizer.kind;
+    of.optimizer.iterations = cfg.optimizer.iterations;
     of.optimizer.polynomial = cfg.optimizer.polynomial;
     of.optimizer.stochastic_rounding = cfg.optimizer.stochastic_rounding;
-    of.train.batch_tokens = cfg.train.batch_tokens, of.train.micro_batch = cfg.train.micro_batch;
-    of.run.precision = cfg.run.precision, of.run.threads = cfg.run.threads;
+    of.train.batch_tokens = cfg.train.batch_tokens;
+    of.train.micro_batch = cfg.train.micro_batch;
+    of.run.precision = cfg.run.precision;
+    of.run.threads = cfg.run.threads;
     std::string key;
     for (const uint8_t byte : sha256(to_json(of))) key += fmt::format("{:02x}", byte);
     return key;

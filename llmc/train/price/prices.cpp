@@ -86,18 +86,29 @@ Members members_of(const MeshShape& mesh, const char* name, const Machine& machi
     int all = ranks;
     int stride = 1;     // ranks from a member to the next
     int span = ranks;   // from a group to the next
-    if (axis == "tp")
-        all = mesh.tp, span = tp;
-    else if (axis == "cp")
-        all = mesh.cp, stride = tp, span = pp;
-    else if (axis == "pp")
-        all = mesh.pp, stride = pp, span = dp;
-    else if (axis == "tied")
-        all = 2, stride = pp * std::max(1, mesh.pp - 1), span = dp;
-    else if (axis == "shard")
-        all = mesh.shard, stride = dp, span = dp * all / mesh.cp;
-    else if (axis == "replica")
-        all = mesh.dp * mesh.cp / mesh.shard, stride = dp * mesh.shard / mesh.cp;
+    if (axis == "tp") {
+        all = mesh.tp;
+        span = tp;
+    } else if (axis == "cp") {
+        all = mesh.cp;
+        stride = tp;
+        span = pp;
+    } else if (axis == "pp") {
+        all = mesh.pp;
+        stride = pp;
+        span = dp;
+    } else if (axis == "tied") {
+        all = 2;
+        stride = pp * std::max(1, mesh.pp - 1);
+        span = dp;
+    } else if (axis == "shard") {
+        all = mesh.shard;
+        stride = dp;
+        span = dp * all / mesh.cp;
+    } else if (axis == "replica") {
+        all = mesh.dp * mesh.cp / mesh.shard;
+        stride = dp * mesh.shard / mesh.cp;
+    }
     // of the group whose parts, cut by borders every `gpus` ranks, are smallest: borders cut its ranks at
     // multiples of gcd(gpus, span)
     const auto together = [&](int gpus) {

@@ -8,8 +8,11 @@
 #include "llmc/train/price/step_time.h"
 
 SecondsByKind& SecondsByKind::operator+=(const SecondsByKind& o) {
-    products += o.products, attention += o.attention, memory += o.memory;
-    exposed += o.exposed, hidden += o.hidden;
+    products += o.products;
+    attention += o.attention;
+    memory += o.memory;
+    exposed += o.exposed;
+    hidden += o.hidden;
     return *this;
 }
 
@@ -78,7 +81,8 @@ void Clocks::run(const Cost& cost, SecondsByKind& to) {
     if (prices.measured && !computes) return stand_still(cost, to);
     const auto compute = [&](double& kind) {
         const double seconds = price(cost);
-        kind += seconds, now += seconds;
+        kind += seconds;
+        now += seconds;
     };
     switch (cost.kind) {
         case Kind::Product:

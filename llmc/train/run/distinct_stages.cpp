@@ -17,7 +17,10 @@ DistinctStages distinct_stages(const Config& cfg) {
             blocks.insert(blocks.end(), {windows[size_t(l) % windows.size()], has_values(cfg.model, l)});
         const auto it = std::find(seen.begin(), seen.end(), blocks);
         d.of.push_back(size_t(it - seen.begin()));
-        if (it == seen.end()) seen.push_back(blocks), d.stages.push_back(s);
+        if (it == seen.end()) {
+            seen.push_back(blocks);
+            d.stages.push_back(s);
+        }
     }
     return d;
 }

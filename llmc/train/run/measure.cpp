@@ -38,7 +38,8 @@ double matmul_tflops() {
         product(c, a, b);
         ops::synchronize();
         const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
-        best = std::min(best, seconds), spent += seconds;
+        best = std::min(best, seconds);
+        spent += seconds;
     }
     ops::lend_scratch(nullptr, 0);
     return 2.0 * n * n * n / best / 1e12;

@@ -147,7 +147,8 @@ Walk walk_of_run(const Config& whole, const Mesh& mesh, const WalkedRun& run) {
     const int64_t tokens = int64_t(cfg.model.context) * mesh.dp.size * run.micro_batch;
     if (run.micros) cfg.train.batch_tokens = tokens * run.micros;
     Model model(cfg, mesh, run.micro_batch, run.generates, Model::Unplanned());
-    model.arena.describe(), model.host.describe();
+    model.arena.describe();
+    model.host.describe();
     model.gpt.ready();
     return walk_of(ops::target(), [&] {
         if (model.optimizer && run.trains) {

@@ -104,13 +104,16 @@ static void take_scans(const Axis& ranks, DocumentScans& scans) {
         numbers.insert(numbers.end(), {key.second, int64_t(index.starts.size())});
         starts.insert(starts.end(), index.starts.begin(), index.starts.end());
     }
-    take_from_rank_0(ranks, paths), take_from_rank_0(ranks, numbers), take_from_rank_0(ranks, starts);
+    take_from_rank_0(ranks, paths);
+    take_from_rank_0(ranks, numbers);
+    take_from_rank_0(ranks, starts);
     const char* path = paths.data();
     auto at = starts.begin();
     for (size_t i = 0; i < numbers.size(); i += 2) {
         const auto end = at + numbers[i + 1];
         scans[{path, int32_t(numbers[i])}] = {int32_t(numbers[i]), {at, end}};
-        path += strlen(path) + 1, at = end;
+        path += strlen(path) + 1;
+        at = end;
     }
 }
 

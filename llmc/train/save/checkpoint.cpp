@@ -141,7 +141,8 @@ static std::string room_in(const std::string& run_dir) {
 void Checkpoint::report(const std::optional<Saver::Outcome>& outcome, bool last) {
     if (!outcome) return;
     if (outcome->error.empty()) {
-        saved = outcome->step, newest = outcome->dir;
+        saved = outcome->step;
+        newest = outcome->dir;
         if (mesh.rank == 0) print_event("saved", for_terminal(newest));
         return;
     }

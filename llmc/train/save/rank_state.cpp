@@ -75,8 +75,10 @@ RankShare share_to_save(const Zero& zero) {
                 SavedPiece s{.tensor = t.name, .array = array.name, .dtype = array.dtype,
                              .shape = saved_shape(t.param), .start = {int64_t(p.row)},
                              .extent = {int64_t(p.rows)}, .file = {}};
-                if (t.param.whole_cols > 1)
-                    s.start.push_back(int64_t(p.col)), s.extent.push_back(int64_t(p.cols));
+                if (t.param.whole_cols > 1) {
+                    s.start.push_back(int64_t(p.col));
+                    s.extent.push_back(int64_t(p.cols));
+                }
                 share.bytes += s.bytes();
                 share.pieces.push_back(std::move(s));
                 const size_t in_bucket = t.start - zero.layout.start(t.bucket) + p.at;

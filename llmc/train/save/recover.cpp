@@ -139,8 +139,14 @@ void cut_metrics(const Disk& disk, const std::string& path, int64_t step) {
         const size_t key = head.find("\"step\":");
         const int64_t of = key == head.npos ? -1 : strtoll(head.c_str() + key + 7, nullptr, 10);
         if (of > step) sum--;
-        else if (of >= before) sum++, before = of;
-        if (of <= step && (of < 0 || of >= before) && sum >= largest) largest = sum, keep = end;
+        else if (of >= before) {
+            sum++;
+            before = of;
+        }
+        if (of <= step && (of < 0 || of >= before) && sum >= largest) {
+            largest = sum;
+            keep = end;
+        }
     });
     if (error == ENOENT) return;
     require(error, "cannot read " + path);

@@ -18,7 +18,10 @@ static constexpr int kNice = 10;       // a tenth of a core, if another thread w
 
 Saver::Saver(const Axis& w, const CheckpointConfig& k, Votes& v, Disk d)
     : world(w), keep(k), votes(v),
-      disk(noticed(d, [this] { operations++, beat(); })) {}      // beat: see await_progress()
+      disk(noticed(d, [this] {
+          operations++;
+          beat();       // see await_progress()
+      })) {}
 
 Saver::~Saver() { if (thread.joinable()) thread.join(); }
 

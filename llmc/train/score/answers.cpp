@@ -27,7 +27,10 @@ static int choose(Rule rule, const Document& document, std::span<const Score> sc
     double largest = -INFINITY;
     for (size_t i = 0; i < scores.size(); i++) {
         const double value = scores[i].logprob / length_of(rule, document.continuations[i], scores[i]);
-        if (best < 0 ? !std::isnan(value) : value > largest) best = int(i), largest = value;
+        if (best < 0 ? !std::isnan(value) : value > largest) {
+            best = int(i);
+            largest = value;
+        }
     }
     return best;
 }

@@ -128,7 +128,10 @@ static void add_passes(PassGroup& group, std::span<const Equal> all, const PassL
     for (const Equal& e : all) {
         bool opens = true;
         for (const Sequence& s : e.sequences) {
-            if (pass.N() >= each || pass.N() + e.T > limits.rows) finish(), opens = true;
+            if (pass.N() >= each || pass.N() + e.T > limits.rows) {
+                finish();
+                opens = true;
+            }
             const bool full = !opens && (pass.segments.back().B + 1) * (e.t0 + e.T) > limits.joined;
             if (opens || full) pass.segments.push_back({.B = 0, .T = e.T, .t0 = e.t0, .kept = e.kept});
             add_sequence(pass, s);
@@ -180,7 +183,8 @@ static std::vector<DocumentClass> cheapest_classes(std::span<const TaskDocument>
         int64_t tokens = 0, requests = 0;
         for (size_t end = begin + 1; end <= documents.size(); end++) {
             const TaskDocument& last = documents[end - 1];
-            tokens += last.tokens, requests += int64_t(last.requests.size());
+            tokens += last.tokens;
+            requests += int64_t(last.requests.size());
             const DocumentClass shared = {begin, end, last.shared};
             const bool fits = shared.prefixes() <= limits.rows,
                        few = tokens - last.tokens < 4 * int64_t(limits.rows);
@@ -210,7 +214,8 @@ static std::vector<size_t> ends_of_groups(std::span<const TaskDocument> document
             ends.push_back(i);
             prefixes = tokens = 0;
         }
-        prefixes += c.prefixes(), tokens += own;
+        prefixes += c.prefixes();
+        tokens += own;
     }
     ends.push_back(classes.size());
     return ends;
@@ -243,7 +248,8 @@ std::vector<ScorePass> passes_of_rank(const std::vector<PassGroup>& groups, int 
     std::vector<ScorePass> mine;
     for (const PassGroup& group : groups) {
         const size_t least = size_t(std::min_element(tokens.begin(), tokens.end()) - tokens.begin());
-        tokens[least] += tokens_of(group), counts[least] += group.size();
+        tokens[least] += tokens_of(group);
+        counts[least] += group.size();
         if (int(least) == index) mine.insert(mine.end(), group.begin(), group.end());
     }
     const ScorePass nothing = {.segments = {{.B = 1, .T = 1}}, .tokens = {0}, .from = {0}};

@@ -29,7 +29,10 @@ struct Contexts {
     std::vector<int32_t> ids = {};
 
     const std::vector<int32_t>& encoded(std::string_view context) {
-        if (ids.empty() || text != context) text = context, ids = tokenizer.encode(context);
+        if (ids.empty() || text != context) {
+            text = context;
+            ids = tokenizer.encode(context);
+        }
         return ids;
     }
 };

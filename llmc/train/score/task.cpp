@@ -124,7 +124,12 @@ EvalTask load_task(const std::string& given, const std::string& folder, int64_t 
         begin = end + 1;
         if (text.find_first_not_of(" \t\r") == text.npos) continue;
         const Json line = parsed(text, at);
-        if (!headed) { task = header_of(line, at), task.path = path, headed = true; continue; }
+        if (!headed) {
+            task = header_of(line, at);
+            task.path = path;
+            headed = true;
+            continue;
+        }
         const bool next = task.documents.empty() || line.get("doc_id") != task.documents.back().id;
         if (next) check_whole(task, at);
         if (next && limit && int64_t(task.documents.size()) == limit) return task;

@@ -57,7 +57,10 @@ static int owner_of(const Muon::Matrix& m, const Layout& layout, int shards) {
     int owner = 0;
     size_t most = 0;
     for_each_shard(m, layout, shards, [&](int rank, size_t n) {
-        if (n > most) most = n, owner = rank;
+        if (n > most) {
+            most = n;
+            owner = rank;
+        }
     });
     return owner;
 }
@@ -87,7 +90,8 @@ static void give_to_owners(Muon::Deal& deal, const Layout& layout, int shards) {
     std::vector<bool> given(count);
     for (const Pair& p : pairs) {
         if (given[p.matrix] || of_rank[size_t(p.rank)]) continue;
-        of_rank[size_t(p.rank)] = &deal.matrices[p.matrix], given[p.matrix] = true;
+        of_rank[size_t(p.rank)] = &deal.matrices[p.matrix];
+        given[p.matrix] = true;
     }
     size_t left = 0;                    // the first that nobody has
     std::vector<Muon::Matrix> matrices;

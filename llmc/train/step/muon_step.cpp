@@ -17,7 +17,8 @@ Muon::Muon(const OptimizerConfig& c, uint64_t s, Zero& z)
         size_t at = 0;
         for (Deal& d : rounds[r]) {
             d.at = at;
-            d.given.resize(size_t(shard.size)), d.taken.resize(size_t(shard.size));
+            d.given.resize(size_t(shard.size));
+            d.taken.resize(size_t(shard.size));
             for (size_t k = 0; k < d.matrices.size(); k++) {
                 at += d.given[k] = overlap(d.matrices[k], shard.index).count;
                 rounds_until[size_t(d.matrices[k].tensor->bucket)] = r + 1;
@@ -116,7 +117,8 @@ void Muon::finish_travel() {
 void Muon::normalize(size_t round) {
     zero.finish_gather();
     finish_travel();
-    x = buffers[0], next = buffers[1];
+    x = buffers[0];
+    next = buffers[1];
     const real* slice = shard.whole(directions, received);
     floatX* to = x;
     for (int i = 0; i < own(round); i++) {

@@ -40,7 +40,9 @@ std::vector<Piece> pieces_of(const Tensor& t, size_t first, size_t count) {
             const bool whole = col == 0 && n >= width;
             const size_t rows = whole ? n / width : 1, cols = whole ? width : std::min(n, width - col);
             add(pieces, {.row = row, .col = col, .rows = rows, .cols = cols, .at = local});
-            local += rows * cols, global += rows * cols, n -= rows * cols;
+            local += rows * cols;
+            global += rows * cols;
+            n -= rows * cols;
         }
     });
     return pieces;

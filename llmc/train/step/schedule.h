@@ -42,7 +42,10 @@ std::vector<Action> pipeline_schedule(const PipelineShape& shape, int stage);
 std::vector<Action> forward_schedule(const PipelineShape& shape, int stage);
 
 // Sends of a stage in flight: with fewer buffers, a list may wait for ever.
-inline int send_buffers(const PipelineShape& p) { return p.stages == 1 ? 0 : p.chunks == 1 ? 1 : 2; }
+inline int send_buffers(const PipelineShape& p) {
+    if (p.stages == 1) return 0;
+    return p.chunks == 1 ? 1 : 2;
+}
 
 // Most live micro-batches of a chunk: from arrival or first work to last work. Live micro-batches are
 // consecutive: micro % live_micros() tells them apart.

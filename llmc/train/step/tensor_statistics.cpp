@@ -31,7 +31,8 @@ void TensorStatistics::add_to(Arena& arena, size_t elements) {
 }
 
 void TensorStatistics::begin_as(bool measures, int64_t step) {
-    measuring = measures, now = step;
+    measuring = measures;
+    now = step;
     gpt.watched = measuring ? spreads + kKinds * names.size() : nullptr;
     if (measuring) ops::set_zero(spreads, spread_count() * sizeof(Spread));
 }
@@ -76,7 +77,8 @@ void TensorStatistics::after_update(const Updated& u) {
 
 HealthReport TensorStatistics::collect() {
     CHECK(measuring, "statistics of tensors: step {} has none", now);
-    measuring = false, gpt.watched = nullptr;
+    measuring = false;
+    gpt.watched = nullptr;
     std::vector<Spread> of_all(spread_count());
     ops::copy_to_host(of_all.data(), spreads, of_all.size() * sizeof(Spread));
     constexpr size_t kAtOnce = 64;                          // spreads of a rank in one gather

@@ -216,14 +216,16 @@ private:
     size_t ends_start(int b) const;
     size_t packed_count() const;
     floatX* end_weights(int b) const {
-        return b < 0 ? nullptr : sharding.weights ? ends + ends_start(b) : params + layout.start(b);
+        if (b < 0) return nullptr;
+        return sharding.weights ? ends + ends_start(b) : params + layout.start(b);
     }
     real* end_grads(int b) const { return b < 0 ? nullptr : grads + grads_at[size_t(b)]; }
 
     floatX* gathered(int l);
     void fetch(int l);                     // starts to gather, into the buffer that is not in use
     int gathered_index(int l) const {
-        return gather_buffers[0].block == l ? 0 : gather_buffers[1].block == l ? 1 : -1;
+        if (gather_buffers[0].block == l) return 0;
+        return gather_buffers[1].block == l ? 1 : -1;
     }
     real* buffered_grads(int l);
     void reduce(int b);

@@ -25,7 +25,8 @@ void Zero::finish_gather() {
 void Zero::begin_step(std::vector<int> next) {
     if (!sharding.weights) return;
     finish_gather();
-    order = std::move(next), position = 0;
+    order = std::move(next);
+    position = 0;
     if (stale) {
         for (Gathered& g : gather_buffers) g.block = -1;
         for (int b = 0; b < layout.count(); b++)
@@ -71,7 +72,9 @@ void Zero::clear_grads() {
     for (int b = 0; sharding.grads && b < layout.count(); b++)
         if (!is_block(b)) ops::set_zero(end_grads(b), layout.size(b) * sizeof(real));
     std::fill(begun.begin(), begun.end(), false);
-    last = false, reduced = 0, filled_block = -1;
+    last = false;
+    reduced = 0;
+    filled_block = -1;
 }
 
 real* Zero::grad_shard(int b) const {
@@ -91,8 +94,12 @@ void Zero::reduce(int b) {
     const bool buffered = sharding.grads;
     const real* whole = buffered ? grad_buffers[filling] : grads + grads_at[size_t(b)];
     result = buffered && begun[size_t(b)] ? grad_buffers[filling] + own_offset(b) : grad_shard(b);
-    if (buffered) filling = 1 - filling, filled_block = -1;
-    begun[size_t(b)] = true, completes = last;
+    if (buffered) {
+        filling = 1 - filling;
+        filled_block = -1;
+    }
+    begun[size_t(b)] = true;
+    completes = last;
     take_off(reduction, ZeroEvent::StartReduce, b, mesh.shard.start_reduce_scatter(result, whole, shard(b)));
     if (!overlap) finish_reduce();
 }

@@ -189,8 +189,10 @@ void History::other(std::string_view line, const MetricsRow& row) {
     else if (row.event == "val" || row.event == "task") evaluated(row);
     else if (row.event == "memory") note_memory(row);
     else if (row.event == "spike") mark(row, "spike", spike_text(row));
-    else if (row.event == "comm") comm.seen++, comm.add(row);
-    else if (row.event == "sample")
+    else if (row.event == "comm") {
+        comm.seen++;
+        comm.add(row);
+    } else if (row.event == "sample")
         samples.add("{\"step\":" + json_number(row.number("step")) + ",\"text\":" +
                     json_string(row.text("text")) + "}");
     else if (row.event == "health" || row.event == "grad_norms") {

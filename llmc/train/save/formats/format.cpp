@@ -61,7 +61,8 @@ bool head_is_embedding(const ForeignModel& m, const Tensor& wte) {
     std::vector<float> head, embedding;
     for_each_slice(wte, [&](size_t row, size_t rows) {
         if (!same) return;
-        head.resize(rows * size_t(wte.param.whole_cols)), embedding.resize(head.size());
+        head.resize(rows * size_t(wte.param.whole_cols));
+        embedding.resize(head.size());
         m.head(row, rows, head.data());
         m.read(wte, row, rows, embedding.data());
         same = head == embedding;

@@ -63,7 +63,10 @@ static ModelConfig shape_of_header(const int32_t* header, const std::string& pat
         CHECK_INPUT(header[i] == 0, "{}: field {} of the header is {}, expected 0: the file says more than "
                     "this program reads", path, i, header[i]);
     ModelConfig m;
-    m.context = header[2], m.vocab = header[3], m.layers = header[4], m.heads = header[5];
+    m.context = header[2];
+    m.vocab = header[3];
+    m.layers = header[4];
+    m.heads = header[5];
     m.channels = header[6];
     const bool sane = m.context > 0 && m.context <= 1 << 24 && m.vocab > 0 && m.vocab <= 1 << 24 &&
                       m.layers > 0 && m.layers <= 1024 && m.channels > 0 && m.channels <= 1 << 20 &&

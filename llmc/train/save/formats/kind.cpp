@@ -58,7 +58,8 @@ static void set_key(Config& cfg, const FormatKey& k, const std::string& path, co
     const Field f = field_of(cfg, k.setting).value();
     const bool missing = !found || found->is_null();
     CHECK_INPUT(!missing || !k.values.empty(), "{}: there is no '{}'; expected {}", path, k.key, expected(f));
-    const Json& v = !missing ? *found : found ? k.values.back() : k.values.front();
+    const auto usual = [&]() -> const Json& { return found ? k.values.back() : k.values.front(); };
+    const Json& v = missing ? usual() : *found;
     CHECK_INPUT(assign(f.value, v), "{}: {} is {}, expected {}", path, k.key, for_message(v), expected(f));
     CHECK_INPUT(missing || allowed(f), "{}: {} = {}: expected {}", path, k.key, for_message(v),
                 expected(f));
@@ -133,7 +134,10 @@ static ModelConfig canonical(ModelConfig m) {
     m = with_sizes(m);
     if (m.qk_norm == QkNorm::None) m.qk_gain = usual.qk_gain;
     if (!m.rope_scaling.used) m.rope_scaling = {};
-    if (m.position == PositionKind::Learned) m.rope_theta = usual.rope_theta, m.rope_still = usual.rope_still;
+    if (m.position == PositionKind::Learned) {
+        m.rope_theta = usual.rope_theta;
+        m.rope_still = usual.rope_still;
+    }
     if (m.softcap == 0) m.softcap_kind = usual.softcap_kind;
     if (std::all_of(m.window.begin(), m.window.end(), [](int w) { return w == 0; })) m.window = usual.window;
     if (m.attention_scale == 1 / std::sqrt(m.head_channels)) m.attention_scale = 0;
