@@ -156,7 +156,10 @@ static int run(int argc, char** argv) {
     Options options = parse_command_line(argc, argv, adopt_model);
     const bool only_prints = options.help || options.version || options.plan || options.generate ||
                              options.evaluate || options.report;
-    if (only_prints) end_with_reader(), show_all_output();
+    if (only_prints) {
+        end_with_reader();
+        show_all_output();
+    }
     if (only_prints || options.export_to) signals_as_usual();
     const int code = run(options);
     if (only_prints) finish_stdout();       // a training run continues without a screen

@@ -74,7 +74,10 @@ int encode(const Options& o) {
 // Buffered output of a command whose stdout is data.
 struct Output {
     std::string text;
-    void flush() { write_all(1, text.data(), text.size(), "stdout"), text.clear(); }
+    void flush() {
+        write_all(1, text.data(), text.size(), "stdout");
+        text.clear();
+    }
     void add(std::string_view s) {
         text += s;
         if (text.size() > 1 << 18) flush();
