@@ -16,6 +16,7 @@ import tempfile
 
 from check_headers import INCLUDE, Headers
 from check_rooms import FLOORS, HOUSE, place_of, too_large
+from check_statements import joined_by_commas, nested_conditionals
 
 FILE_LINES, OPS_FILE_LINES, MAIN_LINES = 300, 500, 120
 HOST_LINES, KERNEL_LINES, COLUMNS, MAKE_COLUMNS = 60, 120, 110, 120
@@ -138,11 +139,19 @@ class Check:
             if path.startswith("llmc/ops/cuda/") and "__global__" in line and not self.has_floor(lines, i):
                 self.report(path, i, "floor", "a kernel without a line '// FLOOR bytes = ...' above it")
         kernels = path.startswith(("llmc/ops/cpu/", "llmc/ops/cuda/"))
+        if path.startswith(("llmc/", "train_gpt")) and not kernels:
+            self.statements(path, "\n".join(code))
         for first, last, header in functions_of(text):
             limit = KERNEL_LINES if kernels or "__global__" in header else HOST_LINES
             if last - first + 1 > limit:
                 self.report(path, first, "function length",
                             f"{name_of(header)} has {last - first + 1} lines, at most {limit}")
+
+    def statements(self, path, code):
+        for line in joined_by_commas(code):
+            self.report(path, line, "statement commas", "statements joined by a comma; one statement a line")
+        for line in nested_conditionals(code):
+            self.report(path, line, "nested conditionals", "a conditional inside another; use if and return")
 
     @staticmethod
     def has_floor(lines, number):
