@@ -81,16 +81,18 @@ static void add_line(EvalTask& task, const Json& line, const Place& at) {
 }
 
 // A document is whole where the next begins, or the file ends.
-static void check_whole(const EvalTask& task, const Place& at) {
+static void check_whole(const EvalTask& task) {
     if (task.documents.empty()) return;
     const Document& document = task.documents.back();
+    const Place first{task.path, document.lines.front()};
     const int count = int(document.contexts.size());
     const bool greedy = task.accuracy == Rule::Greedy || task.accuracy_norm == Rule::Greedy;
-    at.check(document.label < count, fmt::format("label = {}, but the document has {} continuation{}, from 0",
-                                                 document.label, count, count == 1 ? "" : "s"));
-    at.check(!greedy || count == 1,
-             fmt::format("{} continuations, expected 1: the rule greedy asks whether the model writes the "
-                         "continuation", count));
+    first.check(document.label < count,
+                fmt::format("label = {}, but the document has {} continuation{}, from 0", document.label,
+                            count, count == 1 ? "" : "s"));
+    first.check(!greedy || count == 1,
+                fmt::format("{} continuations, expected 1: the rule greedy asks whether the model writes the "
+                            "continuation", count));
 }
 
 static Json parsed(std::string_view text, const Place& at) {
@@ -131,11 +133,12 @@ EvalTask load_task(const std::string& given, const std::string& folder, int64_t 
             continue;
         }
         const bool next = task.documents.empty() || line.get("doc_id") != task.documents.back().id;
-        if (next) check_whole(task, at);
+        if (next) check_whole(task);
         if (next && limit && int64_t(task.documents.size()) == limit) return task;
         add_line(task, line, at);
     }
-    at.check(!task.documents.empty(), "the file has no document");
-    check_whole(task, at);
+    const Place last{path, std::max(at.line - 1, int64_t(1))};
+    last.check(!task.documents.empty(), "the file has no document");
+    check_whole(task);
     return task;
 }

@@ -51,7 +51,9 @@ TEST(mistakes_are_told_with_file_and_line) {
         {{kHead, line("1", 1, 0)}, "line 2: idx = 1, expected 0"},
         {{kHead, line("1", 0, 0), line("1", 1, 1)}, "line 3: label = 1, but 0 on the document's first line"},
         {{kHead, line("1", 0, 7), line("1", 1, 7)},
-         "line 4: label = 7, but the document has 2 continuations, from 0"},
+         "line 2: label = 7, but the document has 2 continuations, from 0"},
+        {{kHead, line("1", 0, 0), line("2", 0, 1), line("3", 0, 0)},
+         "line 3: label = 1, but the document has 1 continuation, from 0"},
         {{kHead, R"({"doc_id": 1, "idx": 0, "context": 3, "continuation": "a", "label": 0})"},
          "line 2: expected \"context\": a text; found 3"},
         {{kHead, R"({"doc_id": 1, "idx": 0, "context": "a", "continuation": "", "label": 0})"},
@@ -69,8 +71,13 @@ TEST(mistakes_are_told_with_file_and_line) {
         {{R"({"task": ")" + string(101, 'a') + R"(", "accuracy": "sum"})"}, "a file of at most 100 bytes"},
         {{kHead, R"({"idx": 0})"}, "line 2: expected \"doc_id\", \"idx\""},
         {{R"({"task": "t", "accuracy": "greedy"})", line("1", 0, 0), line("1", 1, 0)},
-         "2 continuations, expected 1: the rule greedy"},
-        {{kHead}, "the file has no document"}};
+         "line 2: 2 continuations, expected 1: the rule greedy"},
+        {{R"({"task": "t", "accuracy": "greedy"})", line("1", 0, 0), line("2", 0, 0), line("2", 1, 0), "",
+          line("3", 0, 0)},
+         "line 3: 2 continuations, expected 1: the rule greedy"},
+        {{kHead}, "line 1: the file has no document"},
+        {{kHead, "", ""}, "line 3: the file has no document"},
+        {{}, "line 1: the file has no document"}};
     for (const Mistake& m : mistakes) {
         const string path = file_of(m.lines);
         const Fatal e = test::fatal_of([&] { load_task(path, "", 0); });
