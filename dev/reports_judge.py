@@ -14,7 +14,8 @@ scalars, by their charts' names, have to be those of metrics.jsonl:
   - `promtool check metrics`, for log.prometheus, where Debian's prometheus is installed
 
 --install makes a venv in the folder with the packages and judges there; else the interpreter needs them. The
-last line is "N passed, N failed", after a line "skip ..." for each package that cannot be had.
+last line is "N passed, N failed", after a line "skip ..." for each package that cannot be had, and a line
+"FAIL ..." for each judge that breaks off.
 """
 import contextlib
 import glob
@@ -24,6 +25,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import traceback
 import unicodedata
 
 from judging import Count, Missing, main, parser_of, run, write_json
@@ -66,9 +68,11 @@ def rows_of(board):
 
 
 def expected(rows):
-    """(chart, step) -> value, of training and validation."""
-    return {(f"{row['event']}/{key}", row["step"]): value for row in rows if row["event"] in ("train", "val")
-            for key, value in row.items() if key not in LEFT_OUT and value is not None}
+    """(chart, step) -> value, of training, validation and memory."""
+    memory = {("memory", row["step"]): row["peak_bytes"] for row in rows if row["event"] == "memory"}
+    return memory | {(f"{row['event']}/{key}", row["step"]): value for row in rows
+                     if row["event"] in ("train", "val") for key, value in row.items()
+                     if key not in LEFT_OUT and value is not None}
 
 
 def compare(count, what, found, wanted, more=""):
@@ -100,10 +104,13 @@ def tensorboard(count, board, rows):
     sizes = {t["name"]: t["count"] for t in next(r for r in rows if r["event"] == "health")["tensors"]}
     found = {(tag, h.step): h.histogram_value for tag in read.Tags()["histograms"]
              for h in read.Histograms(tag)}
-    kinds = ("weights", "gradients")
-    whole = {(f"{kind}/{name}", step) for name in sizes for kind in kinds for step in (5, 10)}
-    sound = all(h.num == sum(h.bucket) == sizes[tag.split("/", 1)[1]] for (tag, _), h in found.items())
-    count.check("TensorBoard, histograms", whole == set(found) and sound, f"{len(found)} of {len(whole)}")
+    counts = {f"{kind}/{name}": size for name, size in sizes.items() for kind in ("weights", "gradients")}
+    counts |= {f"norms/{kind}": len(sizes) for kind in ("weights", "gradients", "updates")}
+    whole = {(tag, step) for tag in counts for step in (5, 10)}
+    off = [(tag, step, h.num, sum(h.bucket)) for (tag, step), h in found.items()
+           if not h.num == sum(h.bucket) == counts.get(tag)]
+    count.check("TensorBoard, histograms", whole == set(found) and not off, f"{len(found)} of {len(whole)}" +
+                (f", others first: {off[0]}" if off else ""))
     texts = {e.step: e.tensor_proto.string_val[0].decode() for tag in read.Tags()["tensors"]
              for e in read.Tensors(tag)}
     wanted = {row["step"]: printable(row["text"]) for row in rows if row["event"] == "sample"}
@@ -120,7 +127,8 @@ def trackio(count, board, rows):
         package.import_tf_events(board, project="judged", name="board")
     logs = [log for name in SQLiteStorage.get_runs("judged")
             for log in SQLiteStorage.get_logs("judged", name)]
-    found = [(key, log["step"], value) for log in logs for key, value in log.items() if "/" in key]
+    found = [(key, log["step"], value) for log in logs for key, value in log.items() if "/" in key or
+             key == "memory"]
     compare(count, "trackio, import_tf_events", found, expected(rows))
 
 
@@ -175,7 +183,8 @@ def wandb(count, board, rows):
         if path := items.get("sample/text/path"):
             with open(f"{os.path.dirname(paths[0])}/files/{path}", encoding="utf-8") as file:
                 texts[step] = file.read()
-    compare(count, f"wandb {package.__version__}, an offline run", found, expected(rows))
+    wanted = {place: value for place, value in expected(rows).items() if place[0] != "memory"}     # not sent
+    compare(count, f"wandb {package.__version__}, an offline run", found, wanted)
     with open(board + "/config.json", encoding="utf-8") as file:
         known = json.load(file)
     same = about.get("name") == "board" and all(about["config"].get(key) == known[key] for key in known)
@@ -194,6 +203,14 @@ def promtool(count, board, rows):
     count.check("promtool check metrics", ran.returncode == 0, said or "no complaint")
 
 
+def what_broke(error):
+    """One line: the first and the last of what an exception says, and the line of this file it came from."""
+    said = [line for line in f"{type(error).__name__}: {error}".splitlines() if line.strip()]
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if
+             frame.filename == __file__]
+    return f"{' ... '.join(dict.fromkeys((said[0], said[-1])))} (line {lines[-1]})"
+
+
 def judge(options):
     board, count = train(options.folder), Count()
     rows = rows_of(board)
@@ -202,6 +219,8 @@ def judge(options):
             one(count, board, rows)
         except (Missing, ImportError) as error:
             print(f"skip  {one.__name__}: {error}", flush=True)
+        except (Exception, SystemExit) as error:        # the other judges still run
+            count.check(one.__name__, False, what_broke(error))
     return count
 
 
