@@ -96,6 +96,9 @@ def views():
         for axis in ("tokens", "time", "flops", "step"):
             page.click(f"#axes input[value={axis}]")
             picture = page.wait_for_change(f"the axis {axis}", picture)
+            if axis == "flops":
+                page.click("#models input[value^='GPT-3, best loss']")
+                picture = page.wait_for_change("GPT-3's losses over FLOPs", picture)
         for control in ("#logx", "[data-chart='train/loss'] figcaption input", "#logx"):
             page.click(control)
             picture = page.wait_for_change(control, picture)
