@@ -5,7 +5,8 @@
 
 Writes the runs (into a temporary folder, removed at the end), starts --watch, and reads its events as a page
 does: `first`, every run has come with points; `all`, every run is read to its end. Columns: seconds, seconds,
-megabytes of memory at most of all its processes, megabytes of events.
+megabytes of memory at most of all its processes, megabytes of events. Then a tab of Chromium, already open,
+loads the page of another process: seconds until the first curve is drawn, and all, to their last steps.
 """
 import argparse
 import json
@@ -15,8 +16,11 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
+
+from page_tab import Page, installed
 
 ROW = ('{"event":"train","step":%d,"loss":%.6f,"norm":%.4f,"lr":0.0003,"tokens":%d,"ms":31.25,'
        '"tokens_per_s":16384.0,"mfu":0.4125}\n')
@@ -56,10 +60,14 @@ def peak_memory(pid):
     return total
 
 
+def serve(program, folder):
+    p = subprocess.Popen([program, f"--watch={folder}", "--port=0"], stdout=subprocess.PIPE, text=True)
+    return p, int(re.search(r":(\d+)/", p.stdout.readline()).group(1))
+
+
 def measure(program, folder, runs, steps):
     start = time.time()
-    p = subprocess.Popen([program, f"--watch={folder}", "--port=0"], stdout=subprocess.PIPE, text=True)
-    port = int(re.search(r":(\d+)/", p.stdout.readline()).group(1))
+    p, port = serve(program, folder)
     seen, whole, first, received = set(), set(), None, 0
     for event, data in events(port):
         received += len(data)
@@ -81,6 +89,25 @@ def measure(program, folder, runs, steps):
     return first, done, memory, received / 1e6, p.wait()
 
 
+def draw(program, folder, runs, steps):
+    """Seconds until Chromium shows the curve of a run, and of all, after the start of the process."""
+    with Page() as page:
+        start, first, whole = time.time(), None, 0
+        p, port = serve(program, folder)
+        page.open(f"http://127.0.0.1:{port}/")
+        while whole < runs and time.time() < start + 120:
+            curves = [c for c in page.curves().values() if c[0] > 1]
+            whole = sum(step == steps for _, step in curves)
+            if curves and first is None:
+                first = time.time() - start
+        done = time.time() - start
+        p.send_signal(signal.SIGTERM)
+        p.wait()
+    if whole < runs:
+        sys.exit(f"error: after {done:.0f} s Chromium shows {whole} of {runs} runs to step {steps}")
+    return first, done
+
+
 def main():
     plain = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
@@ -96,6 +123,11 @@ def main():
         first, done, memory, received, code = measure(a.program, folder, a.runs, a.steps)
         print(f"{a.runs} runs of {a.steps:,} steps: first {first:.2f} s, all {done:.2f} s, {memory:.0f} MB, "
               f"{received:.1f} MB of events, exit {code}")
+        if installed():
+            first, done = draw(a.program, folder, a.runs, a.steps)
+            print(f"in Chromium: the first curve after {first:.2f} s, all after {done:.2f} s")
+        else:
+            print("no Chromium: apt-get install chromium")
     finally:
         if not a.folder:
             shutil.rmtree(folder)
