@@ -153,9 +153,10 @@ struct Fewer {
 };
 }  // namespace
 
-StepTime step_time(const PipelineShape& shape, const std::vector<const StageTimes*>& stages) {
+StepTime step_time(const PipelineShape& shape, const std::vector<const StageTimes*>& stages,
+                   Simulated micros) {
     const Fewer fewer(shape);
-    if (shape.micros <= fewer.many) return simulate(shape, stages);
+    if (micros == Simulated::All || shape.micros <= fewer.many) return simulate(shape, stages);
     const StepTime a = simulate(with_micros(shape, fewer.few), stages);
     const StepTime b = simulate(with_micros(shape, fewer.many), stages);
     const double more = fewer.more(shape);

@@ -2,6 +2,8 @@
 // collectives over dp run beside the ops until awaited. All stages meet for the gradient norm; the slowest
 // stage decides.
 //
+// A stage's walk knows no messages: what its collectives do while the stage waits for one counts as exposed.
+//
 // Ranks differ by their stage alone: all tp and dp ranks of a stage do the same. So a step on 16,384 ranks
 // costs a walk of each distinct stage, of a few micro-batches.
 #pragma once
@@ -54,8 +56,13 @@ struct StepTime {
     double bubble = 0;      // seconds without work, while the pipeline fills and empties
 };
 
+// The micro-batches that are simulated. Few: those of the pipeline's filling and emptying; each further one
+// adds the same time.
+enum class Simulated { Few, All };
+
 // shape: of the whole step. stages[s]: the times of stage s; several stages may share a walk.
-StepTime step_time(const PipelineShape& shape, const std::vector<const StageTimes*>& stages);
+StepTime step_time(const PipelineShape& shape, const std::vector<const StageTimes*>& stages,
+                   Simulated micros = Simulated::Few);
 
 // What a stage does from `begin` to `end`, in seconds since the step began.
 enum class SpanKind : char { Clear = 'C', Forward = 'F', Backward = 'B', Norm = 'N', Update = 'U' };

@@ -1,9 +1,7 @@
-// Estimates and the search on small meshes, against brute force: every rank walked whole, every candidate
-// planned.
+// The search on small meshes, against brute force: every candidate planned.
 #include <array>
 #include <set>
 
-#include "llmc/comm/transport/launch.h"
 #include "llmc/train/plan/print.h"
 #include "llmc/train/run/distinct_stages.h"
 #include "llmc/train/plan/search_counts.h"
@@ -20,50 +18,6 @@ static Config planned_config() {
 }
 
 static Machine h100() { return machine_of({.gpu = "h100", .file = ""}); }
-
-// The step with every stage and every micro-batch walked.
-static StepTime whole_step(const Config& cfg, int ranks, const Machine& machine, int dp, int tp) {
-    const Described gpu(kDescribedGpu);
-    Config planned = cfg;
-    planned.parallel.transport = TransportKind::Nccl;
-    const ParallelConfig& p = planned.parallel;
-    const Prices prices = {.machine = machine, .bf16 = kIsBf16, .mesh = mesh_shape(p, ranks)};
-    std::vector<StageTimes> times;
-    PipelineShape shape = {};
-    for (int s = 0; s < p.pp; s++) {
-        const auto rank = described_mesh(p, ranks, (dp * p.pp + s) * p.tp + tp);
-        const Walk walk =
-            walk_of_run(planned, rank->mesh, {.micro_batch = cfg.train.micro_batch, .micros = 0});
-        const Stage stage = make_stage(planned, rank->mesh, cfg.train.micro_batch);
-        shape = stage.shape;
-        const StageTimes t = stage_times(prices, walk, stage.actions, shape.micros);
-        times.push_back(at_stage(t, near_of(prices, s), s, p.pp));
-    }
-    std::vector<const StageTimes*> stages;
-    for (const StageTimes& t : times) stages.push_back(&t);
-    return step_time(shape, stages);
-}
-
-// Two nodes: ZeRO over all ranks, and over those of a node; pipelines with borders of both kinds.
-TEST(a_few_walks_stand_for_all_ranks_and_micro_batches) {
-    Machine machine = h100();
-    machine.gpus_per_node = 4;
-    for (const Config& c : candidates_of(planned_config(), 8, machine)) {
-        const ParallelConfig& p = c.parallel;
-        if (c.train.micro_batch > 2 || c.memory.recompute == Recompute::Selective || p.tp > 2) continue;
-        const double few = estimate(c, 8, machine).step.seconds;
-        // The slowest copy decides. Where groups have copies of the state, only the first sums squares of it.
-        const int dp = 8 / (p.tp * p.pp) - 1, tp = p.tp - 1;  // the farthest copy
-        const double whole = std::max(whole_step(c, 8, machine, dp, tp).seconds,
-                                      whole_step(c, 8, machine, 0, 0).seconds);
-        // a micro-batch may wait for collectives of the previous micro-batch: not quite like any other
-        EXPECT(std::abs(few / whole - 1) < (p.zero < 2 ? 0.01 : 0.03),
-               "tp %d, pp %d x %d, zero %d of %d, micro %d, "
-               "recompute %d: %g s, whole %g s",
-               p.tp, p.pp, p.virtual_stages, p.zero, p.zero_group, c.train.micro_batch,
-               int(Recompute(c.memory.recompute)), few, whole);
-    }
-}
 
 TEST(bounds_hide_no_better_mesh) {
     const Machine small = [] {
@@ -190,29 +144,6 @@ TEST(a_plan_walks_distinct_stages_alone) {
     EXPECT(e.mesh.dp == 128 && e.memory_of_stages.size() == 64 &&
            *std::max_element(e.memory_of_stages.begin(), e.memory_of_stages.end()) == e.memory.sum(),
            "dp %d, %zu stages", e.mesh.dp, e.memory_of_stages.size());
-}
-
-// Stages of equally many blocks take longer with a block that attends to everything, and more memory with a
-// value embedding.
-TEST(stages_of_different_blocks_are_planned_apart) {
-    Config cfg = planned_config();
-    cfg.model.layers = 8, cfg.model.context = 2048, cfg.model.window = {16, 16, 0, 16, 16, 16, 16, 16};
-    cfg.parallel = {.pp = 8};
-    cfg.train.batch_tokens = 8 * 2048;
-    const DistinctStages windows = distinct_stages(cfg);
-    EXPECT(windows.stages == std::vector<int>({0, 1, 2, 7}) && windows.of[3] == 1, "%zu stages",
-           windows.stages.size());
-    const double few = estimate(cfg, 8, h100()).step.seconds;
-    const double whole = whole_step(cfg, 8, h100(), 0, 0).seconds;
-    EXPECT(std::abs(few / whole - 1) < 0.01, "%g s, whole %g s", few, whole);
-
-    cfg.model.window = {0};
-    cfg.model.value_embeddings = ValueEmbeddings::Alternate;
-    const std::vector<size_t> memory = estimate(cfg, 8, h100()).memory_of_stages;
-    const size_t table = size_t(cfg.model.vocab) * size_t(cfg.model.channels) * sizeof(floatX);
-    for (int s = 2; s < 6; s++)
-        EXPECT(memory[size_t(s % 2 ? s : s + 1)] > memory[size_t(s % 2 ? s + 1 : s)] + table,
-               "stage %d: %zu bytes", s, memory[size_t(s)]);
 }
 
 TEST(offload_is_for_what_does_not_fit_otherwise) {
