@@ -11,7 +11,7 @@ static std::vector<int> divisors(int64_t n, int64_t most) {
     return all;
 }
 
-static constexpr int kLargestMicroBatch = 128;
+static constexpr int kLargestMicroBatch = 1024;
 
 static std::vector<int> micro_batches_of(const Config& cfg, int dp) {
     std::vector<int> found;

@@ -23,7 +23,7 @@ struct Search {
 };
 
 // Every valid plan: meshes with tp within two nodes, ZeRO over all ranks of dp or over those of a node,
-// micro-batches of up to 128 sequences, interleaved schedules with equal chunks.
+// micro-batches of up to 1,024 sequences, interleaved schedules with equal chunks.
 std::vector<Config> candidates_of(const Config& cfg, int ranks, const Machine& machine);
 
 // Exhaustive: a candidate is left out unplanned only where a bound shows that its memory is too large, or

@@ -68,6 +68,22 @@ TEST(the_command_names_what_was_chosen) {
            micro_batches.size());
 }
 
+// Ops of a small model take less time than their launches, so the fewest micro-batches are fastest.
+TEST(a_small_model_gets_a_large_micro_batch) {
+    Config cfg = planned_config();
+    const auto set_sequences = [&](int sequences) {
+        cfg.train.batch_tokens = int64_t(sequences) * cfg.model.context;
+    };
+    set_sequences(256);
+    const Search found = search(cfg, 1, h100(), estimate);
+    EXPECT(!found.best.empty() && found.best.front().cfg.train.micro_batch == 256, "micro-batch %d",
+           found.best.empty() ? 0 : found.best.front().cfg.train.micro_batch);
+    set_sequences(4096);
+    int largest = 0;
+    for (const Config& c : candidates_of(cfg, 1, h100())) largest = std::max(largest, c.train.micro_batch);
+    EXPECT(largest == 1024, "micro-batches of up to %d", largest);
+}
+
 TEST(a_batch_that_divides_over_no_mesh_is_the_reason) {
     const Search none = search(planned_config(), 35, h100(), estimate);
     const std::string text = search_text(none, h100(), "");
