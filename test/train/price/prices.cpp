@@ -67,6 +67,26 @@ TEST(a_switch_that_sums_beats_the_ring) {
     EXPECT_NEAR(seconds_of_collective(p, gather(1000000000)), 7 / 8.0 / 0.4, 1e-9);
 }
 
+// 16 GPUs in nodes of 8, then of one, with hops of 1 ms over the network and of 4 ms inside a node. A ring
+// has a hop per member, pipelined inside a node: a quarter. A tree has log2(16) hops, at 1 / 1.2 of the rate.
+TEST(few_bytes_take_a_tree_and_many_a_ring) {
+    Prices p = slow_machine();
+    p.mesh = {.dp = 16, .shard = 16};
+    p.machine.network_us = 1000, p.machine.node_us = 4000;
+    Cost barrier = {.name = "barrier", .kind = Kind::Collective, .axis = "shard"};
+    EXPECT_NEAR(seconds_of_collective(p, barrier), 4 * 0.001, 1e-12);
+    const double hops = 2 * 0.001 + 14 * 0.004 / 4;     // the ring's
+    EXPECT_NEAR(seconds_of_collective(p, gather(1000000000)), 15 / 16.0 / 0.5 + hops, 1e-9);
+    p.machine.gpus_per_node = 1;
+    Cost sum = gather(1000000);                         // tree: 12 ms and 4 of hops; ring: 9.4 and 16
+    EXPECT_NEAR(seconds_of_collective(p, sum), 1.2 * 0.01 + 4 * 0.001, 1e-12);
+    sum.name = "all_reduce";                            // to the root, and back
+    EXPECT_NEAR(seconds_of_collective(p, sum), 2 * (1.2 * 0.01 + 4 * 0.001), 1e-12);
+    EXPECT_NEAR(seconds_of_collective(p, gather(1000000000)), 15 / 16.0 / 0.1 + 16 * 0.001, 1e-9);
+    p.mesh = {.dp = 8, .shard = 8}, p.machine.gpus_per_node = 8;
+    EXPECT_NEAR(seconds_of_collective(p, barrier), 3 * 0.004, 1e-12);
+}
+
 // 16 GPUs in two nodes sum 1 GB. Between nodes: half of it, by 8 adapters of 0.1 GB/s. Then 7 / 8 of it at
 // 8 GB/s, and both again. NCCL gathers and scatters by a ring alone, which passes 15 / 16 of it at 0.8 GB/s.
 TEST(a_sum_may_go_between_nodes_and_then_inside_them) {
