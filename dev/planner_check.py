@@ -8,9 +8,9 @@ time: predicted / measured - 1. dev/planner_systems.json has at most two shares 
 was): of the machine's rates of ops, and of its links; 1 where nothing was fitted. Rows that state a peak of
 memory are compared with the plan's, and with what the row's source says that its system keeps: "logit_bytes"
 of a micro-batch's logits, "weight_bytes", "gradient_bytes" and "optimizer_bytes" of a parameter. --fit
-searches the shares on every second row of a system and writes the file; --write puts the tables into
-dev/README.md. Exit code 1: a row without a plan, or on A100 and H100 a median error above 10% or fewer than
-80% of the rows within 25%.
+searches the shares on every second row of a system with several, and writes the file; these rows have a star
+in the table. --write puts the tables into dev/README.md. Exit code 1: a row without a plan, or on A100 and
+H100 a median error above 10% or fewer than 80% of the rows within 25%.
 """
 import argparse
 import glob
@@ -109,12 +109,17 @@ def outcome(row, shares, folder):
             "measured_gb": row["measured"].get("memory_gb")}
 
 
+def rows_to_fit(rows):
+    """For each system with several timed rows every second of them; a single row would fit itself."""
+    timed = [r for r in rows if r["measured"].keys() - {"memory_gb"}]
+    by_system = {s: [r for r in timed if r["system"] == s] for s in sorted({r["system"] for r in timed})}
+    return {system: own[::2] for system, own in by_system.items() if len(own) > 1}
+
+
 def fit(rows, folder):
-    """For each system the shares with the least mean of |log(predicted / measured)| over every second row."""
+    """For each system the shares with the least mean of |log(predicted / measured)| over its rows to fit."""
     systems = {}
-    rows = [r for r in rows if r["measured"].keys() - {"memory_gb"}]
-    for system in sorted({r["system"] for r in rows}):
-        own = [r for r in rows if r["system"] == system][::2]
+    for system, own in rows_to_fit(rows).items():
         many = any(r["ranks"] > 8 for r in own)
 
         def loss(shares, own=own):
@@ -148,8 +153,7 @@ def by_source(found):
 
 
 def held_out(found):
-    """Every second row of a system: the other rows are for --fit."""
-    return [f for s in {f["system"] for f in found} for f in [g for g in found if g["system"] == s][1::2]]
+    return [f for f in found if not f["fitted"]]
 
 
 def left_out(groups):
@@ -160,9 +164,12 @@ def left_out(groups):
 def table(found):
     lines = ["| row | system | GPUs | predicted | measured | error |", "|---|---|---|---|---|---|"]
     for f in found:
-        lines.append(f"| {f['id']} | {f['system']} | {f['ranks']} {f['gpu']} | {f['predicted']:.3g} s | "
-                     f"{f['measured']:.3g} s | {f['error']:+.0%} |")
-    return lines
+        star = " *" if f["fitted"] else ""
+        lines.append(f"| {f['id']}{star} | {f['system']} | {f['ranks']} {f['gpu']} | "
+                     f"{f['predicted']:.3g} s | {f['measured']:.3g} s | {f['error']:+.0%} |")
+    held = len(held_out(found))
+    given = f"With a star: the {len(found) - held} rows that `--fit` reads; {held} are held back."
+    return lines + ["", given]
 
 
 def memory_table(found):
@@ -203,7 +210,8 @@ def main():
         systems = json.load(open(SYSTEMS, encoding="utf-8")) if os.path.exists(SYSTEMS) else {}
         shares = [systems.get(r["system"], {"compute": 1, "communication": 1}) for r in rows]
         planned = [f for f in (outcome(r, s, folder) for r, s in zip(rows, shares)) if f]
-    found = [f for f in planned if f["measured"]]
+    fitted = {r["id"] for own in rows_to_fit(rows).values() for r in own}
+    found = [f | {"fitted": f["id"] in fitted} for f in planned if f["measured"]]
     lines, sources = table(found), by_source(found)
     of_both = [f for f in found if f["gpu"] in ("a100", "h100")]
     totals = [summary(of_both, "A100 and H100"), summary(found, "all"),

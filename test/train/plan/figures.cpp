@@ -135,7 +135,19 @@ TEST(published_runs_are_met) {
            "no summary: %s", ran.out.c_str());
     EXPECT(rows >= 78 && median <= 10 && within >= 80, "%d rows, %g%%, %d%%", rows, median, within);
     for (const char* line : {"| A | nanotron | 26 |", "| B | llm-foundry | 30 |", "| E | megatron | 10 |",
-                             "| I16 | llm.q | 1 rtx5090 |", "| I18 | llm.q | 4 l40s |", "Memory: "})
+                             "| I16 | llm.q | 1 rtx5090 |", "| I18 | llm.q | 4 l40s |", "Memory: ",
+                             "| A1 * | nanotron |", "| A2 | nanotron |", "| J1 | nanochat |"})
         EXPECT(has(ran.out, line), "'%s' is missing", line);
     expect_in_readme(ran.out, {"planner-check", "planner-check-memory"});
+}
+
+// A system with a single row would fit this row.
+TEST(shares_are_fitted_on_several_rows) {
+    const json rows = json::parse(test::text_of("dev/planner_rows.json")).at("rows"),
+               systems = json::parse(test::text_of("dev/planner_systems.json"));
+    for (const auto& [system, shares] : systems.items()) {
+        const auto of_system = [&](const json& row) { return row.at("system") == system; };
+        EXPECT(std::count_if(rows.begin(), rows.end(), of_system) > 1 && shares.size() == 2, "%s: %s",
+               system.c_str(), shares.dump().c_str());
+    }
 }
