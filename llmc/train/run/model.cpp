@@ -76,10 +76,14 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
     arena.add("staging of reductions", &tp_staging, tp_staging_bytes);
 }
 
-// Heap and stacks that a process touches during training, at most. Measured: 0.1 MB; 0.3 MB more with texts,
-// 0.9 where weights are read, 0.5 with traces and statistics of tensors, 0.2 where a library allocates, 1.6
-// where it does so in several threads (blocks that malloc keeps); over MPI up to 45 kB for each other rank of
-// an axis. Ranks that are threads share these bytes.
+// Heap and stacks that a process touches during training, at most. Ranks that are threads share these bytes.
+// Measured:
+//     0.1 MB      always
+//     0.3 MB      with texts
+//     0.9 MB      where weights are read
+//     0.5 MB      with traces and statistics of tensors
+//     0.2 MB      where a library allocates; 1.6 where it does so in several threads (malloc keeps blocks)
+//     45 kB       over MPI, for each other rank of an axis
 // On a GPU: the device's page tables for pinned memory of the host, 8 bytes a page of 4 KB, in pages of 2 MB.
 // Measured on an H100 and an H200: 2 to 44 MB for 1.7 to 22 GB.
 static size_t bytes_of_program(const Model& m, bool reads_weights) {
