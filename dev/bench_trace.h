@@ -21,8 +21,9 @@ double cpu_seconds() {
     return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
 }
 
-// A pair of steps, without and with a trace.
-struct TracePair { double cpu[2], wall[2]; };
+// A pair of steps, without and with a trace. between: seconds from the end of the traced step until its file is
+// written, and before it begins.
+struct TracePair { double cpu[2], wall[2], between; };
 
 template <class F> double median_of(const std::vector<TracePair>& pairs, F&& figure) {
     std::vector<double> all;
@@ -45,15 +46,19 @@ void trace_cost(const char* precision, FILE* json) {
     StepTrace trace(cfg, model);
     std::vector<TracePair> pairs(kPairs);
     for (int step = 0; step < 2 * kPairs; step++) {
+        TracePair& pair = pairs[size_t(step / 2)];
+        const double begin = seconds_now();
         trace.begin(step + 1);
         const double wall = seconds_now(), cpu = cpu_seconds();
         model.pipeline.run(data);
         enqueue_update(model, 1e-4, step);
         model.statistics->read();
-        TracePair& pair = pairs[size_t(step / 2)];
         pair.cpu[step % 2] = cpu_seconds() - cpu;
-        pair.wall[step % 2] = seconds_now() - wall;
-        trace.end();
+        const double end = seconds_now();
+        pair.wall[step % 2] = end - wall;
+        trace.end({.begin = wall, .end = end});
+        trace.write();
+        pair.between = wall - begin + seconds_now() - end;
     }
     pairs.erase(pairs.begin(), pairs.begin() + kFirst);
     const double ms = 1e3 * median_of(pairs, [](const TracePair& p) { return p.wall[0]; });

@@ -44,7 +44,9 @@ void return_freed_blocks() {
     if (room_in_address_space() != SIZE_MAX) mallopt(M_ARENA_MAX, 1);
 }
 size_t resident_bytes() { return kilobytes("/proc/self/status", "VmRSS"); }
-size_t resident_file_bytes() { return kilobytes("/proc/self/status", "RssFile"); }
+size_t resident_shared_bytes() {
+    return kilobytes("/proc/self/status", "RssFile") + kilobytes("/proc/self/status", "RssShmem");
+}
 
 bool reset_peak_resident() {
     std::ofstream out("/proc/self/clear_refs");

@@ -11,24 +11,24 @@
 namespace PRECISION {
 
 // Memory beyond the amount at construction, to compare with the plan. Ranks of a process share the amount
-// evenly. Code that is read from its file meanwhile is left out: the system drops such pages at will.
-// Construction is collective.
+// evenly. Pages that other processes use as well are left out: code that is read from its file meanwhile,
+// which the system drops at will, and MPI's segments between processes. Construction is collective.
 struct PeakMemory {
     const Axis& ranks;
-    size_t baseline, files;
+    size_t baseline, shared;
     explicit PeakMemory(const Axis& all) : ranks(all) {
         ranks.barrier();        // every rank has freed its earlier memory
         reset_peak_resident();
         baseline = ops::device_in_use();
-        files = resident_file_bytes();
+        shared = resident_shared_bytes();
         ranks.barrier();        // and no rank allocates yet
     }
     // On a GPU the memory in use now: tensors stay until the end.
     size_t peak() const {
         const bool on_host = ops::reached_by_host();
         const size_t most = on_host ? peak_resident_bytes() : ops::device_in_use();
-        const size_t code = on_host ? std::max(resident_file_bytes(), files) - files : 0;
-        return (most - std::min(most, baseline + code)) / size_t(context.memory_ranks);
+        const size_t more = on_host ? std::max(resident_shared_bytes(), shared) - shared : 0;
+        return (most - std::min(most, baseline + more)) / size_t(context.memory_ranks);
     }
     // Of the fullest rank. All ranks together.
     size_t largest() const { return size_t(largest_over(ranks, double(peak()))); }
