@@ -1,4 +1,5 @@
 // log.trace over the emulated kernels: lanes of the GPU and of NCCL, by events, beside those of the host.
+#include <algorithm>
 #include <filesystem>
 
 #include "test/fake_profiler.h"
@@ -104,6 +105,25 @@ TEST(a_traced_step_waits_outside_of_itself) {
     const int more_of_two = waits("two_traced", two + trace) - waits("two_plain", two);
     EXPECT(more_of_one > 0 && more_of_one <= 4 && more_of_two == more_of_one,
            "%d more waits in a step of one micro-batch, %d in one of two", more_of_one, more_of_two);
+}
+
+// Events with timing are recorded in steps that ask for times, and in no other step.
+TEST(nothing_is_timed_unless_asked_for) {
+    const auto records = [](const string& name, const string& args) {
+        const string file = folder(name + ".txt");
+        const Ran ran = emulated(name, "--parallel.ranks=2 --parallel.zero=3 --parallel.transport=nccl "
+                                 "--checkpoint.every=0 " + args, "EMU_TIMES=" + file);
+        EXPECT(ran.code == 0, "%s: code %d, '%s'", name.c_str(), ran.code, ran.err.c_str());
+        const string text = text_of(file);
+        return std::count(text.begin(), text.end(), '\n');
+    };
+    const auto once = records("untimed", ""), later = records("untimed_later", "--train.steps=6");
+    EXPECT(once == later, "%td records in four steps, %td in six", once, later);
+    const auto asked = records("timed", "--log.comm=true");
+    EXPECT(asked > once + 20, "%td records with log.comm, %td without", asked, once);
+    const auto traced = records("times_traced", "'--log.trace=[2]'");
+    const auto after = records("times_traced_later", "--train.steps=6 '--log.trace=[2]'");
+    EXPECT(traced > once + 20 && after == traced, "%td records of a traced step, then %td", traced, after);
 }
 
 #if __has_include(<nvtx3/nvToolsExt.h>)

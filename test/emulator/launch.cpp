@@ -64,6 +64,7 @@ static Settings from_environment() {
     s.ran_file = variable("EMU_RAN");
     s.floors_file = variable("EMU_FLOORS");
     s.waits_file = variable("EMU_WAITS");
+    s.times_file = variable("EMU_TIMES");
     s.comms_file = variable("EMU_COMMS");
     if (getenv("EMU_RED_ZONES")) Arena::red_zone = strtoull(getenv("EMU_RED_ZONES"), nullptr, 10);
     Arena::red_zone_made = [](void* p, size_t bytes) {

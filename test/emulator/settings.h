@@ -19,6 +19,7 @@
 //     EMU_COMMS=FILE                                 likewise NCCL's communicators: name, ranks, calls
 //     EMU_WAITS=FILE                                 likewise calls in which the host waited for the device,
 //                                                    and the operations left after each (lazy streams)
+//     EMU_TIMES=FILE                                 likewise a line for each record of an event that has timing
 #pragma once
 #include <cstdint>
 #include <string>
@@ -47,7 +48,7 @@ struct Settings {
     // attribute of an epilogue; 0: no refusal
     int refused_epilogue = 0, refused_product = 0, refused_attribute = 0;
     std::string name;                // empty: "emulated sm_90"
-    std::string ran_file, floors_file, waits_file, comms_file;
+    std::string ran_file, floors_file, waits_file, times_file, comms_file;
 };
 extern Settings settings;
 

@@ -32,7 +32,8 @@ struct Stream {
 struct Event {
     Stream* stream = nullptr;                  // null: not recorded
     uint64_t position = 0;                     // operations of the stream up to the event
-    std::chrono::steady_clock::time_point time;
+    std::chrono::steady_clock::time_point time = {};
+    bool timed = true;                         // the event was made with timing
 };
 
 static Stream default_stream{true, -1, {}, 0, {}};
@@ -168,6 +169,13 @@ void host_waited(const char* call) {
     if (file) fprintf(file, "%s %zu\n", call, left), fflush(file);
 }
 
+static void recorded_time() {
+    if (settings.times_file.empty()) return;
+    const std::lock_guard lock(guard);
+    static FILE* const file = fopen(settings.times_file.c_str(), "a");
+    if (file) fprintf(file, "cudaEventRecord\n"), fflush(file);
+}
+
 cudaError_t enqueue(cudaStream_t stream, Launch launch) {
     const cudaError_t error = add(stream, [launch = std::move(launch)] {
         if (run(launch)) return true;
@@ -252,7 +260,10 @@ cudaError_t cudaDeviceSynchronize() {
     return cudaSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { *event = new Event; return cudaSuccess; }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+    *event = new Event{.timed = !(flags & cudaEventDisableTiming)};
+    return cudaSuccess;
+}
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
     const cudaError_t error = cudaEventSynchronize(event);
@@ -260,6 +271,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
     return error;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    if (event->timed) recorded_time();
     event->stream = stream ? stream : &default_stream;
     const cudaError_t error = add(stream, [event] {
         event->time = std::chrono::steady_clock::now();

@@ -20,7 +20,7 @@ StepLog::StepLog(const Config& c, const StartInfo& info, Model& m, RunLog& l, Ru
 
 void StepLog::begin() {
     const int64_t step = state.step + 1;
-    traffic.take(model.mesh);
+    if (cfg.log.comm) traffic.take(model.mesh);
     if (trace.due(step)) earlier |= write();
     trace.begin(step);
     if (steps.empty()) meter.begin();

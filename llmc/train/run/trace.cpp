@@ -100,9 +100,10 @@ std::string StepTrace::lines() {
     const Timeline& timeline = complete->timeline;
     if (timeline.mark) {
         device.marks = ops::read_marks(timeline.marks);
-        for_each_on_device(mesh, [](Group& g) {
+        for_each_on_device(mesh, [&](Group& g) {
             g.transport->look_at_times(g);
             g.spans = nullptr;
+            g.timed = cfg.log.comm;
         });
     }
     ChromeProcess process = lanes_of(complete->walk, timeline, complete->span, device);
