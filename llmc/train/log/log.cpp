@@ -44,6 +44,14 @@ void RunLog::write(const std::string& line) {
 // ---------------------------------------------------------------------------------------------------------
 // start and end
 
+// A resumed run has a config.json: a full disk costs its changes, and does not stop training.
+static void write_config(const Config& cfg) {
+    const std::string path = cfg.run.dir + "/config.json", text = to_json(cfg);
+    if (!file_exists(path)) return write_file(path, text);
+    if (!try_replace_file(path, text))
+        warning("cannot write {}: {}. It stays as it was; training goes on.", path, strerror(errno));
+}
+
 void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& origin,
                    const RunState& state) {
     cfg_ = cfg;
@@ -61,8 +69,7 @@ void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& 
     prometheus_.metrics[Metric::World] = info.world;
     prometheus_.metrics[Metric::PlanBytes] = double(info.plan_bytes);
     prometheus_.metrics[Metric::Skipped] = 0;
-    const std::string config = cfg_.run.dir + "/config.json";
-    if (trains || !file_exists(config)) write_file(config, to_json(cfg_));
+    if (trains || !file_exists(cfg_.run.dir + "/config.json")) write_config(cfg_);
     const bool fresh = lseek(file_, 0, SEEK_END) == 0;
     JsonLine row(fresh ? "start" : "resume");
     if (!fresh) row.add("step", state.step);

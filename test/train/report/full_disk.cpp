@@ -48,3 +48,28 @@ TEST(a_disk_that_fills_up_costs_whole_rows) {
     EXPECT(prom.empty() || prom.ends_with("\n"), "'%s'", prom.c_str());
     EXPECT(run("umount " + disk).code == 0, "%s stays", disk.c_str());
 }
+
+// Checkpoints have room, then something else fills the disk.
+TEST(a_run_resumes_on_a_full_disk) {
+    const string disk = folder("full_disk"), run_dir = disk + "/run";
+    std::filesystem::create_directories(disk);
+    if (run("mount -t tmpfs -o size=4m none " + disk).code != 0) {
+        skip("mounting a small disk is not allowed here");
+        return;
+    }
+    json changes = text_config();
+    changes.merge_patch({{"run", {{"dir", run_dir}}}, {"train", {{"steps", 2}}}, {"sample", {{"every", 0}}},
+                         {"eval", {{"every", 0}}}, {"checkpoint", {{"every", 2}}}});
+    const string config = tiny_program_config("on_full_disk", changes);
+    EXPECT(train_gpt(config).code == 0);
+    const string before = text_of(run_dir + "/config.json");
+    run("head -c 8m /dev/zero > " + disk + "/other");
+    const Ran ran = train_gpt(config + " --train.steps=4 --checkpoint.every=0 "
+                              "'--checkpoint.override=[\"train.steps\"]'");
+    EXPECT(ran.code == 0 && ran.out.find("done    4 steps") != string::npos, "code %d, '%s'", ran.code,
+           ran.err.c_str());
+    EXPECT(count_of(ran.err, "cannot write " + run_dir + "/config.json: No space left") == 1, "'%s'",
+           ran.err.c_str());
+    EXPECT(text_of(run_dir + "/config.json") == before, "config.json is cut");
+    EXPECT(run("umount " + disk).code == 0, "%s stays", disk.c_str());
+}
