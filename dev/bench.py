@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Whole steps of ./train_gpt at GPT-2 124M and a Llama of its size, bench_ops, and ./tokenize; see bench.sh.
 
-Usage: bench.py BUILD PRECISION...
+Usage: bench.py BUILD [PRECISION...] [PART...]
 """
 import glob
 import json
@@ -27,6 +27,8 @@ KINDS = {"gpt2": {}, "llama": {
     "kv_heads": 4, "norm": "rmsnorm", "bias": False, "position": "rope", "activation": "swiglu",
     "ffn_channels": 2048}}
 GOALS = {"fp32": 0.80, "bf16": 0.70}       # share of the matmul rate
+PRECISIONS = tuple(GOALS)
+PARTS = ("ops", "steps", "muon", "trace", "scores", "quickstart", "plans", "tokenizer")
 
 
 def random_shard(path, vocab, count=200_000):
@@ -149,11 +151,53 @@ def line(s):
             f"{memory(s)}")
 
 
+def measure(build, precisions, parts, keep):
+    """keep(name, rows) is called after each part."""
+    with tempfile.TemporaryDirectory() as folder:
+        random_shard(os.path.join(folder, "tokens.bin"), VOCAB)
+        for precision in precisions:
+            for model, batch, context in OPERATIONS if "ops" in parts else ():
+                keep("ops", operations(build, folder, precision, f"--model={model}", f"--B={batch}",
+                                       f"--T={context}"))
+            for shape in SHAPES if "steps" in parts else ():
+                keep("steps", [against_matmul(build, folder, precision, *shape)])
+            for part in ("muon", "trace"):
+                if part in parts:
+                    keep(part, operations(build, folder, precision, f"--{part}"))
+            if "scores" in parts:
+                keep("scores", [bench_scores.row(folder, precision)])
+        if "quickstart" in parts:
+            keep("quickstart", quickstart(build, folder))
+    for part, rows in (("plans", bench_plans.rows), ("tokenizer", bench_tokenize.rows)):
+        if part in parts:
+            keep(part, rows())
+
+
+def show(result):
+    if "steps" in result:
+        print("\nwhole steps of 12 x 768: forward, backward, clip, AdamW\n")
+        print("\n".join(line(step) for step in result["steps"]))
+    if "quickstart" in result:
+        print(f"\nquickstart, 300 steps: {memory(result['quickstart'])}, within 2% asked")
+        s = result["quickstart"]["logs"]
+        print(f"tensorboard and prometheus: {100 * s['files_of_step']:.3f}% of a step of {s['step_ms']:.1f} ms "
+              f"(asked: 0.1%); a step with log.health takes {100 * s['health_of_step']:.0f}% more; with all "
+              f"off, figures of a step and ranks/0.json take {100 * s['always_of_step']:.4f}%")
+    for part, module in (("scores", bench_scores), ("plans", bench_plans), ("tokenizer", bench_tokenize)):
+        if part in result:
+            print("\n" + "\n".join(module.line(row) for row in result[part]))
+
+
 def main():
-    build, precisions = sys.argv[1], sys.argv[2:]
+    build, words = sys.argv[1], sys.argv[2:]
+    precisions = [w for w in words if w in PRECISIONS] or list(PRECISIONS)
+    parts = [w for w in words if w not in PRECISIONS] or list(PARTS)
+    unknown = set(parts) - set(PARTS)
+    if unknown:
+        sys.exit(f"make bench: BENCH names {', '.join(sorted(unknown))}; known are {' '.join(PRECISIONS)}, "
+                 f"and the parts {' '.join(PARTS)}")
     git = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
-    result = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "commit": git.stdout.strip(),
-              "ops": [], "steps": [], "muon": [], "trace": [], "scores": []}
+    result = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "commit": git.stdout.strip()}
     os.makedirs("dev/results", exist_ok=True)
     path = f"dev/results/bench_{time.strftime('%Y%m%d_%H%M%S', time.gmtime())}.json"
 
@@ -163,30 +207,8 @@ def main():
             json.dump(result, f, indent=1)
         os.replace(path + ".new", path)
 
-    with tempfile.TemporaryDirectory() as folder:
-        random_shard(os.path.join(folder, "tokens.bin"), VOCAB)
-        for precision in precisions:
-            for model, batch, context in OPERATIONS:
-                keep("ops", operations(build, folder, precision, f"--model={model}", f"--B={batch}",
-                                       f"--T={context}"))
-            for shape in SHAPES:
-                keep("steps", [against_matmul(build, folder, precision, *shape)])
-            keep("muon", operations(build, folder, precision, "--muon"))
-            keep("trace", operations(build, folder, precision, "--trace"))
-            keep("scores", [bench_scores.row(folder, precision)])
-        keep("quickstart", quickstart(build, folder))
-    keep("plans", bench_plans.rows())
-    keep("tokenizer", bench_tokenize.rows())
-    print("\nwhole steps of 12 x 768: forward, backward, clip, AdamW\n")
-    print("\n".join(line(step) for step in result["steps"]))
-    print(f"\nquickstart, 300 steps: {memory(result['quickstart'])}, within 2% asked")
-    s = result["quickstart"]["logs"]
-    print(f"tensorboard and prometheus: {100 * s['files_of_step']:.3f}% of a step of {s['step_ms']:.1f} ms "
-          f"(asked: 0.1%); a step with log.health takes {100 * s['health_of_step']:.0f}% more; with all off, "
-          f"figures of a step and ranks/0.json take {100 * s['always_of_step']:.4f}%")
-    print("\n" + "\n".join(bench_scores.line(row) for row in result["scores"]))
-    print("\n" + "\n".join(bench_plans.line(row) for row in result["plans"]))
-    print("\n" + "\n".join(bench_tokenize.line(row) for row in result["tokenizer"]))
+    measure(build, precisions, parts, keep)
+    show(result)
     print(f"\n{path}")
 
 
