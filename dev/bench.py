@@ -180,9 +180,9 @@ def show(result):
     if "quickstart" in result:
         print(f"\nquickstart, 300 steps: {memory(result['quickstart'])}, within 2% asked")
         s = result["quickstart"]["logs"]
-        print(f"tensorboard and prometheus: {100 * s['files_of_step']:.3f}% of a step of {s['step_ms']:.1f} ms "
-              f"(asked: 0.1%); a step with log.health takes {100 * s['health_of_step']:.0f}% more; with all "
-              f"off, figures of a step and ranks/0.json take {100 * s['always_of_step']:.4f}%")
+        print(f"tensorboard and prometheus: {100 * s['files_of_step']:.3f}% of a step of {s['step_ms']:.1f} "
+              f"ms (asked: 0.1%); a step with log.health takes {100 * s['health_of_step']:.0f}% more; with "
+              f"all off, figures of a step and ranks/0.json take {100 * s['always_of_step']:.4f}%")
     for part, module in (("scores", bench_scores), ("plans", bench_plans), ("tokenizer", bench_tokenize)):
         if part in result:
             print("\n" + "\n".join(module.line(row) for row in result[part]))

@@ -19,7 +19,7 @@
 //     EMU_COMMS=FILE                                 likewise NCCL's communicators: name, ranks, calls
 //     EMU_WAITS=FILE                                 likewise calls in which the host waited for the device,
 //                                                    and the operations left after each (lazy streams)
-//     EMU_TIMES=FILE                                 likewise a line for each record of an event that has timing
+//     EMU_TIMES=FILE                                 likewise a line for each record of an event with timing
 #pragma once
 #include <cstdint>
 #include <string>

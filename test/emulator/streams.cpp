@@ -6,12 +6,12 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <cstdio>
 #include <deque>
 #include <mutex>
 #include <vector>
 
 #include "llmc/base/check.h"
+#include "llmc/base/files.h"
 #include "test/emulator/memory.h"
 #include "test/emulator/scheduler.h"
 #include "test/emulator/settings.h"
@@ -163,17 +163,9 @@ cudaError_t beside_collectives(const char* call) {
 void host_waited(const char* call) {
     if (settings.waits_file.empty()) return;
     const std::lock_guard lock(guard);
-    static FILE* const file = fopen(settings.waits_file.c_str(), "a");
     size_t left = 0;
     for (Stream* s : streams) left += s->todo.size();
-    if (file) fprintf(file, "%s %zu\n", call, left), fflush(file);
-}
-
-static void recorded_time() {
-    if (settings.times_file.empty()) return;
-    const std::lock_guard lock(guard);
-    static FILE* const file = fopen(settings.times_file.c_str(), "a");
-    if (file) fprintf(file, "cudaEventRecord\n"), fflush(file);
+    try_append(settings.waits_file, fmt::format("{} {}\n", call, left));
 }
 
 cudaError_t enqueue(cudaStream_t stream, Launch launch) {
@@ -271,7 +263,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
     return error;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-    if (event->timed) recorded_time();
+    if (event->timed && !settings.times_file.empty()) try_append(settings.times_file, "cudaEventRecord\n");
     event->stream = stream ? stream : &default_stream;
     const cudaError_t error = add(stream, [event] {
         event->time = std::chrono::steady_clock::now();

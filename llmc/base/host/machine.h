@@ -6,8 +6,8 @@
 size_t peak_resident_bytes();           // VmHWM: peak memory of this process
 bool reset_peak_resident();             // VmHWM = current memory; false: not permitted
 size_t resident_bytes();
-size_t resident_shared_bytes();         // the part of resident_bytes() that other processes may use as well: code
-                                        // (RssFile), segments of shared memory (RssShmem)
+size_t resident_shared_bytes();         // the part of resident_bytes() that other processes may use as well:
+                                        // code (RssFile), segments of shared memory (RssShmem)
 // Memory available without swapping, control groups (of version 1 as well) included. host: a folder in place
 // of the root, for tests.
 size_t available_memory_bytes(const std::string& host = "");
