@@ -201,7 +201,7 @@ static double all_to_all_seconds(const Route& r, double bytes) {
 }
 
 // Half of a sum, one after the other: between nodes, each GPU with those at its place in other nodes, by all
-// adapters at once; then inside each node. NCCL gathers and scatters by a ring alone.
+// adapters at once; then inside each node.
 static double by_nodes_seconds(const Route& r, double bytes) {
     const double inside = double(r.members) / r.nodes;
     if (r.nodes == 1 || inside <= 1) return INFINITY;
@@ -217,6 +217,7 @@ static double nvls_seconds(const Route& r, double bytes) {
     return std::max(bytes / r.nvls, between) + 2 * (r.node_latency + hops * r.network_latency);
 }
 
+// NCCL has trees for sums alone: it gathers, scatters and broadcasts by a ring.
 double seconds_of_collective(const Prices& p, const Cost& cost) {
     const Route r = route_of(p, cost.axis);
     const std::string_view verb = cost.name;
@@ -229,11 +230,9 @@ double seconds_of_collective(const Prices& p, const Cost& cost) {
     const double hop = r.nodes > 1 ? r.network_latency : r.node_latency;
     const double steps = std::ceil(std::log2(double(n)));
     if (verb == "barrier") return steps * hop;
-    // a tree has log2(n) hops, and reaches 1 / 1.2 of the ring's rate
-    const double passes = verb == "all_reduce" ? 2 : 1;
-    const double ring = passes * (share * bytes / rate + ring_latency(r));
-    const double tree = passes * (bytes / rate * 1.2 + steps * hop);
-    const double nvls = verb == "all_reduce" ? nvls_seconds(r, bytes) : INFINITY;
-    const double by_nodes = verb == "all_reduce" ? passes * by_nodes_seconds(r, bytes) : INFINITY;
-    return std::min({ring, tree, by_nodes, nvls});
+    const double ring = share * bytes / rate + ring_latency(r);
+    if (verb != "all_reduce") return ring;
+    // there and back; a tree has log2(n) hops, and reaches 1 / 1.2 of the ring's rate
+    const double tree = bytes / rate * 1.2 + steps * hop;
+    return std::min(2 * std::min({ring, tree, by_nodes_seconds(r, bytes)}), nvls_seconds(r, bytes));
 }

@@ -69,7 +69,8 @@ TEST(a_switch_that_sums_beats_the_ring) {
 
 // 16 GPUs in nodes of 8, then of one, with hops of 1 ms over the network and of 4 ms inside a node. A ring
 // has a hop per member, pipelined inside a node: a quarter. A tree has log2(16) hops, at 1 / 1.2 of the rate.
-TEST(few_bytes_take_a_tree_and_many_a_ring) {
+// Sums alone have a tree.
+TEST(few_bytes_of_a_sum_take_a_tree_and_many_a_ring) {
     Prices p = slow_machine();
     p.mesh = {.dp = 16, .shard = 16};
     p.machine.network_us = 1000, p.machine.node_us = 4000;
@@ -78,11 +79,16 @@ TEST(few_bytes_take_a_tree_and_many_a_ring) {
     const double hops = 2 * 0.001 + 14 * 0.004 / 4;     // the ring's
     EXPECT_NEAR(seconds_of_collective(p, gather(1000000000)), 15 / 16.0 / 0.5 + hops, 1e-9);
     p.machine.gpus_per_node = 1;
-    Cost sum = gather(1000000);                         // tree: 12 ms and 4 of hops; ring: 9.4 and 16
-    EXPECT_NEAR(seconds_of_collective(p, sum), 1.2 * 0.01 + 4 * 0.001, 1e-12);
-    sum.name = "all_reduce";                            // to the root, and back
-    EXPECT_NEAR(seconds_of_collective(p, sum), 2 * (1.2 * 0.01 + 4 * 0.001), 1e-12);
-    EXPECT_NEAR(seconds_of_collective(p, gather(1000000000)), 15 / 16.0 / 0.1 + 16 * 0.001, 1e-9);
+    Cost few = gather(1000000), many = gather(1000000000);
+    const double ring = 15 / 16.0 * 0.01 + 16 * 0.001, tree = 1.2 * 0.01 + 4 * 0.001;
+    EXPECT_NEAR(seconds_of_collective(p, few), ring, 1e-12);
+    Cost scatter = {.name = "reduce_scatter", .kind = Kind::Collective, .axis = "shard"};
+    scatter.read = 937500;
+    EXPECT_NEAR(seconds_of_collective(p, scatter), ring, 1e-12);
+    EXPECT_NEAR(seconds_of_collective(p, many), 15 / 16.0 / 0.1 + 16 * 0.001, 1e-9);
+    few.name = many.name = "all_reduce";                // to the root, and back
+    EXPECT_NEAR(seconds_of_collective(p, few), 2 * tree, 1e-12);
+    EXPECT_NEAR(seconds_of_collective(p, many), 2 * (15 / 16.0 / 0.1 + 16 * 0.001), 1e-9);
     p.mesh = {.dp = 8, .shard = 8}, p.machine.gpus_per_node = 8;
     EXPECT_NEAR(seconds_of_collective(p, barrier), 3 * 0.004, 1e-12);
 }
