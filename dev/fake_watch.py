@@ -99,10 +99,17 @@ def norms_row(step):
     return {"event": "grad_norms", "step": step, "norms": {"wte.weight": 0.5, "h.0.attn.c_attn.weight": 0.25}}
 
 
+def rank(number, step, collective, seconds, age, each=4):
+    """Seen `age` seconds ago, when it had done the same for `seconds`."""
+    return {"rank": number, "host": f"node{number // each + 1}", "dp": number // 4, "pp": number // 2 % 2,
+            "tp": number % 2, "doing": "train", "step": step, "collective": collective,
+            "seconds": round(seconds + age, 1), "age": age}
+
+
 def ranks(step, hosts=2, each=4):
-    return [{"rank": r, "host": f"node{r // each + 1}", "dp": r // 4, "pp": r // 2 % 2, "tp": r % 2,
-             "doing": "train", "step": step, "collective": "" if r == 5 else "all_reduce dp",
-             "seconds": 2.1 if r == 5 else 1.9} for r in range(hosts * each)]
+    """All wait for rank 5."""
+    return [rank(r, step, "" if r == 5 else "all_reduce dp", 5.1 if r == 5 else 4.9, [0.3, 1.2][r // each])
+            for r in range(hosts * each)]
 
 
 # ---- the server

@@ -76,6 +76,33 @@ def panels(page, server):
     check("by host", hosts == ["node1", "node2"], hosts)
 
 
+def stragglers():
+    """Ranks that the others wait for are marked, whenever each process wrote what its ranks do."""
+    rank, dp = fake_watch.rank, "all_reduce dp"
+    cases = {                                       # steps of 40 ms; name -> ranks, those to mark
+        "moments apart": ([rank(0, 400, dp, 0, 0.1), rank(1, 366, "", 0, 1.9)], []),
+        "the older waits": ([rank(0, 400, "", 0, 0), rank(1, 353, dp, 0, 1.9)], []),
+        "at one glance": ([rank(0, 400, dp, 0, 0.4), rank(1, 400, "", 0, 0.4), rank(2, 400, "", 0, 0.4)], []),
+        "waited before": ([rank(0, 400, dp, 4, 1.9), rank(1, 445, "", 0, 0.1)], []),
+        "computes": ([rank(0, 400, dp, 4, 0.1), rank(1, 400, "", 4.2, 1.9), rank(2, 400, dp, 0, 1)], [1]),
+        "a step behind": ([rank(0, 400, dp, 6, 0.1), rank(1, 399, "recv pp", 0.2, 1.9)], [1]),
+        "its host froze": ([rank(0, 400, dp, 9, 0.1), rank(1, 400, "", 0, 9.4), rank(2, 400, dp, 9, 1)], [1]),
+        "all were killed": ([rank(0, 400, dp, 9, 12), rank(1, 400, "", 9, 12)], []),
+    }
+    server = fake_watch.Server()
+    for name, (ranks, _) in cases.items():
+        server.send("run", {**fake_watch.run_object(name, 400, 400, 1, "training"), "ranks": ranks})
+    marked = ("Object.fromEntries([...document.querySelectorAll('#ranks .picker')].map(p => [p.firstChild"
+              ".textContent, [...p.nextSibling.querySelectorAll('.slowest')].map(t => +t.dataset.rank)]))")
+    with Page() as page:
+        page.open(server.address)
+        page.until(f"Object.keys({marked}).length === {len(cases)}")
+        found = page.js(marked)
+        for name, (_, slow) in cases.items():
+            check(f"stragglers: {name}", found.get(name) == slow, f"{found.get(name)}, expected {slow}")
+        page.clean(server.address)
+
+
 def marks(page):
     picture = page.canvas()
     page.click("#marks")
@@ -187,6 +214,7 @@ def main():
         served(*sys.argv[1:])
     else:
         invented()
+        stragglers()
         many_curves()
     end()
 

@@ -107,9 +107,10 @@ def ranks_of(folder, current):
             continue                    # of a process that was killed
         for row in rows:
             if row and text(row, "event") == "rank" and math.isfinite(number(row, "rank")):
-                seconds = number(row, "seconds") + max(0, age)
+                seconds, old = number(row, "seconds") + max(0, age), round(max(0, age), 1)
                 ranks[row["rank"]] = {**{key: row.get(key) for key in OF_A_RANK},
-                                      "seconds": round(seconds, 1) if finite(seconds) else None}
+                                      "seconds": round(seconds, 1) if finite(seconds) else None,
+                                      "age": old}
     return [ranks[rank] for rank in sorted(ranks)] or None
 
 

@@ -28,11 +28,12 @@ static std::vector<std::string> files_of_ranks(const std::string& folder) {
 
 static std::string rank_json(const MetricsRow& row, double age) {
     const auto number = [&](const char* key) { return json_number(row.number(key)); };
-    const double seconds = std::round(10 * (row.number("seconds") + age)) / 10;
+    const auto tenths = [](double seconds) { return json_number(std::round(10 * seconds) / 10); };
     return "{\"rank\":" + number("rank") + ",\"host\":" + json_string(row.text("host")) + ",\"dp\":" +
            number("dp") + ",\"pp\":" + number("pp") + ",\"tp\":" + number("tp") + ",\"doing\":" +
            json_string(row.text("doing")) + ",\"step\":" + number("step") + ",\"collective\":" +
-           json_string(row.text("collective")) + ",\"seconds\":" + json_number(seconds) + "}";
+           json_string(row.text("collective")) + ",\"seconds\":" + tenths(row.number("seconds") + age) +
+           ",\"age\":" + tenths(age) + "}";
 }
 
 std::string read_ranks(const std::string& folder, const std::string& path, double current) {

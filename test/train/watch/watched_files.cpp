@@ -254,6 +254,7 @@ TEST(ranks_are_read_while_their_files_are_fresh) {
     write_text(file, rank(0, "train", "all_gather tp") + rank(1, "save", ""));
     write_text(root + "/a/ranks/2.json", rank(2, "train", "") + "{\"event\":\"rank\",\"ra");
     write_text(root + "/a/ranks/3.json", rank(3, "train", ""));
+    fs::last_write_time(root + "/a/ranks/2.json", fs::file_time_type::clock::now() - std::chrono::seconds(8));
     fs::last_write_time(root + "/a/ranks/3.json", fs::file_time_type::clock::now() - std::chrono::hours(1));
     WatchedFolder f(root);
     f.update();
@@ -262,6 +263,8 @@ TEST(ranks_are_read_while_their_files_are_fresh) {
            ranks[2]["rank"] == 2 && ranks[2]["host"] == "<n1>" && ranks[1]["dp"] == 1, "%s",
            ranks.dump().c_str());
     EXPECT(ranks[0]["seconds"] >= 40 && ranks[0]["seconds"] < 100, "%s", ranks[0].dump().c_str());
+    EXPECT_NEAR(ranks[2]["seconds"].get<double>() - ranks[2]["age"].get<double>(), 40, 0.11);
+    EXPECT(ranks[2]["age"] >= 7 && ranks[2]["age"] < 60, "%s", ranks[2].dump().c_str());
     write_text(file, rank(0, "evaluate", "") + rank(1, "save", ""));
     f.update();
     EXPECT(f.page.runs["a"]["ranks"][0]["doing"] == "evaluate", "ranks do not change");

@@ -1,13 +1,29 @@
 // ---- mesh.js: the ranks as a picture; the health of layers as tables
 
-/** Ranks that the others wait for: furthest behind, and in no collective while another rank is in one. */
-function slowestRanks(ranks) {
-  const steps = ranks.map(r => r.step).filter(isNumber), behind = Math.min(...steps);
-  const last = ranks.filter(r => r.step === behind);
-  if (behind < Math.max(...steps)) return new Set(last.map(r => r.rank));
-  const busy = last.filter(r => !r.collective);
-  return new Set(busy.length && busy.length < last.length && last.length > 1 ? busy.map(r => r.rank) : []);
+/**
+ * Ranks that the others wait for. Each process writes at moments of its own: `age` is how long ago a rank was seen,
+ * `seconds` how long it has done the same if nothing changed since. So steps of healthy ranks differ by what lies
+ * between their moments, and at any moment some ranks are in a collective and some are not. A rank waits that has
+ * stood in its collective for more than `patience` seconds. A rank is late that was seen when others had waited that
+ * long, in an earlier step or as long outside of collectives; or that has not been seen for two periods of its file.
+ */
+function slowestRanks(all, patience) {
+  const ranks = all.filter(r => isNumber(r.step)), age = r => r.age ?? 0, stood = r => r.seconds - age(r);
+  const period = Math.max(2, all.length / 16), isSilent = r => age(r) > 2 * period + patience;  // log/rank_file.cpp
+  const waiting = ranks.filter(r => r.collective && stood(r) > patience && !isSilent(r));
+  const step = waiting.reduce((most, r) => Math.max(most, r.step), -1);
+  const longest = waiting.reduce((most, r) => r.step === step ? Math.max(most, r.seconds) : most, 0);
+  const late = ranks.filter(r => {
+    if (r.step > step) return false;
+    const isBehind = r.step < step || !r.collective && stood(r) > patience;
+    return isSilent(r) || isBehind && longest - age(r) > patience;
+  });
+  const least = late.reduce((least, r) => Math.min(least, r.step), Infinity);
+  return new Set(late.filter(r => r.step === least).map(r => r.rank));
 }
+
+/** Seconds in a collective that are no part of healthy steps. */
+const patienceOf = run => Math.max(2, 3e-3 * (typicalMs(run.train) || 0));
 
 const NAMED = 64, SHOWN = 4096;         // ranks of a run with words, and as squares whose hints have the words
 
@@ -35,7 +51,7 @@ function showRanks() {
   ranksAt = performance.now();
   const parts = [panel.firstElementChild];
   for (const run of having.slice(0, 8)) {
-    const slow = slowestRanks(run.ranks), hosts = new Map();
+    const slow = slowestRanks(run.ranks, patienceOf(run)), hosts = new Map();
     for (const r of run.ranks.slice(0, SHOWN)) {
       if (!hosts.has(r.host)) hosts.set(r.host, []);
       hosts.get(r.host).push(r);

@@ -155,12 +155,17 @@ function lastOf(table, key) {
 
 const lastStep = table => table.step.length ? table.step.at(-1) : 0;
 
+/** Milliseconds of a step: the median of the last rows. */
+function typicalMs(train) {
+  const recent = (train.ms ?? []).slice(-20).filter(isNumber).sort((a, b) => a - b);
+  return recent[recent.length >> 1] ?? NaN;
+}
+
 /** Seconds until the last step at the pace of the last rows; NaN where the run does not train. */
 function secondsLeft(run) {
-  const total = run.config?.train?.steps, {ms} = run.train;
-  if (run.state !== "training" || !total || !ms?.length) return NaN;
-  const recent = ms.slice(-20).filter(isNumber).sort((a, b) => a - b);
-  return Math.max(0, total - lastStep(run.train)) * recent[recent.length >> 1] / 1000;
+  const total = run.config?.train?.steps;
+  if (run.state !== "training" || !total) return NaN;
+  return Math.max(0, total - lastStep(run.train)) * typicalMs(run.train) / 1000;
 }
 
 const names = new Intl.Collator("en", {numeric: true});
