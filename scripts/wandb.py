@@ -17,15 +17,21 @@ import time
 # this script, wandb.py, would be found in place of the package
 sys.path = [p for p in sys.path if os.path.realpath(p or ".") != os.path.dirname(os.path.realpath(__file__))]
 
-NOT_FIGURES = {"event", "step", "text", "task", "skipped"}
+SENT = ("train", "val", "task", "comm", "memory", "sample")                # events
+NOT_FIGURES = {"event", "step", "text", "skipped"}
 
 
 def figures(row):
-    """Name -> figure of a row, under the names of the charts: "train/loss", "tasks/piqa/accuracy"."""
+    """Name -> figure of a row, under the names of the charts: "train/loss", "tasks/piqa", "memory"."""
     event = row["event"]
-    prefix = f"tasks/{row['task']}" if event == "task" else event
-    return {f"{prefix}/{key}": value for key, value in row.items()
-            if key not in NOT_FIGURES and isinstance(value, (int, float))}
+    if event == "memory":
+        named = {"memory": row.get("peak_bytes")}
+    elif event == "task":
+        chart = f"tasks/{row.get('task')}"
+        named = {chart: row.get("accuracy"), chart + "_norm": row.get("accuracy_norm")}
+    else:
+        named = {f"{event}/{key}": value for key, value in row.items() if key not in NOT_FIGURES}
+    return {name: value for name, value in named.items() if isinstance(value, (int, float))}
 
 
 class Follower:
@@ -85,7 +91,7 @@ def main():
         for row in follower.rows():
             kind = row["event"] + str(row.get("task", ""))
             done = row["event"] == "done"
-            if row["event"] not in ("train", "val", "task", "sample") or row["step"] <= sent.get(kind, -1):
+            if row["event"] not in SENT or row["step"] <= sent.get(kind, -1):
                 continue
             sent[kind] = row["step"]
             values = figures(row)

@@ -43,7 +43,10 @@ static const char* const kRows =
     "{\"event\":\"start\",\"params\":7}\n"
     "{\"event\":\"val\",\"step\":0,\"loss\":5.5}\n"
     "{\"event\":\"train\",\"step\":1,\"loss\":5,\"norm\":null,\"skipped\":true}\n"
-    "{\"event\":\"task\",\"step\":1,\"task\":\"piqa\",\"accuracy\":0.5}\n"
+    "{\"event\":\"task\",\"step\":1,\"task\":\"piqa\",\"documents\":8,\"accuracy\":0.5,"
+    "\"chance\":0.25,\"accuracy_norm\":0.75}\n"
+    "{\"event\":\"memory\",\"step\":1,\"peak_bytes\":7000}\n"
+    "{\"event\":\"comm\",\"step\":1,\"bytes\":64,\"wait_ms\":0.5}\n"
     "{\"event\":\"sample\",\"step\":1,\"text\":\"<b> & so\"}\n";
 
 TEST(rows_become_calls) {
@@ -54,7 +57,9 @@ TEST(rows_become_calls) {
     EXPECT(calls == "[\"init\", \"p\", null, \"a test\", \"a_run\"]\n"
                     "[\"log\", 0, {\"val/loss\": 5.5}]\n"
                     "[\"log\", 1, {\"train/loss\": 5}]\n"
-                    "[\"log\", 1, {\"tasks/piqa/accuracy\": 0.5}]\n"
+                    "[\"log\", 1, {\"tasks/piqa\": 0.5, \"tasks/piqa_norm\": 0.75}]\n"
+                    "[\"log\", 1, {\"memory\": 7000}]\n"
+                    "[\"log\", 1, {\"comm/bytes\": 64, \"comm/wait_ms\": 0.5}]\n"
                     "[\"log\", 1, {\"sample/text\": \"<pre>&lt;b&gt; &amp; so</pre>\"}]\n"
                     "[\"finish\"]\n", "%s", calls.c_str());
 }
