@@ -61,13 +61,16 @@ static std::map<string, int> flights_of(const ReadTrace& t) {
     return flights;
 }
 
+struct Shape { const char *name, *args; int ranks; };
+static const Shape kShapes[] = {
+    {"one", "", 1},
+    {"zero3", "--parallel.ranks=2 --parallel.zero=3 --parallel.transport=nccl --log.comm=true", 2},
+    {"pp2", "--parallel.ranks=2 --parallel.pp=2 --parallel.transport=nccl", 2},
+    {"tp2", "--parallel.ranks=2 --parallel.tp=2 --parallel.transport=nccl", 2},
+};
+
 TEST(the_gpu_has_a_lane_with_every_op) {
-    struct { const char *name, *args; int ranks; } const shapes[] = {
-        {"one", "", 1},
-        {"zero3", "--parallel.ranks=2 --parallel.zero=3 --parallel.transport=nccl --log.comm=true", 2},
-        {"pp2", "--parallel.ranks=2 --parallel.pp=2 --parallel.transport=nccl", 2},
-        {"tp2", "--parallel.ranks=2 --parallel.tp=2 --parallel.transport=nccl", 2}};
-    for (const auto& [shape, args, ranks] : shapes) {
+    for (const auto& [shape, args, ranks] : kShapes) {
         const string name = string("gpu_trace_") + shape, plain = name + "_plain";
         const Ran ran = emulated(name, string(args) + " '--log.trace=[3]'");
         const Ran untraced = emulated(plain, args);
@@ -83,6 +86,19 @@ TEST(the_gpu_has_a_lane_with_every_op) {
         const string weights = weights_of(name);
         EXPECT(figures_of(name) == figures_of(plain), "%s: other figures", shape);
         EXPECT(weights == weights_of(plain) && !weights.empty(), "%s: other weights", shape);
+    }
+}
+
+TEST(the_host_lane_of_every_rank_covers_the_step) {
+    for (const auto& [shape, args, ranks] : kShapes) {
+        const string name = string("covered_") + shape;
+        const Ran ran = emulated(name, string(args) + " --train.steps=6 --train.batch_tokens=104 "
+                                                      "--checkpoint.every=0 '--log.trace=[2,4,6]'");
+        EXPECT(ran.code == 0, "%s: '%s'", shape, ran.err.c_str());
+        for (int r = 0; r < ranks; r++) {
+            const double share = median_share(name, r, {2, 4, 6});
+            EXPECT(std::abs(share - 1) < 0.05, "%s, rank %d: %g of the step", shape, r, share);
+        }
     }
 }
 

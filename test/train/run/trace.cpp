@@ -170,6 +170,20 @@ TEST(a_trace_has_every_op_of_the_step_on_every_rank) {
     }
 }
 
+TEST(the_lane_of_every_rank_covers_the_step) {
+    for (const Shape& s : kShapes) {
+        const string name = string("covered_") + s.name, config = tiny_program_config(name);
+        const Ran ran = train_gpt(config, fmt::format("{} --parallel.ranks={} --parallel.transport=threads "
+                                                      "--eval.every=0 --train.batch_tokens=16384 "
+                                                      "'--log.trace=[2,4,6,8,10]'", s.args, s.ranks));
+        EXPECT(ran.code == 0, "%s: code %d, '%s'", s.name, ran.code, ran.err.c_str());
+        for (int r = 0; r < s.ranks; r++) {
+            const double share = median_share(name, r, {2, 4, 6, 8, 10});
+            EXPECT(std::abs(share - 1) < 0.05, "%s, rank %d: %g of the step", s.name, r, share);
+        }
+    }
+}
+
 static void expect_warned_once(const string& run, const Ran& ran) {
     const string warning = "log.trace: cannot write";
     EXPECT(ran.code == 0 && rows_of(run, "train").size() == 10, "%s: code %d, '%s'", run.c_str(), ran.code,
