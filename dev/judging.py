@@ -47,7 +47,7 @@ def write_json(path, value):
 
 class Count:
     def __init__(self):
-        self.passed = self.failed = 0
+        self.passed = self.failed = self.skipped = 0
         self.start = time.monotonic()
 
     def check(self, what, holds, detail):
@@ -56,6 +56,10 @@ class Count:
         self.start = now
         self.passed += bool(holds)
         self.failed += not holds
+
+    def skip(self, what, why):
+        print(f"skip  {what}: {why}", flush=True)
+        self.skipped += 1
 
 
 def parser_of(text, folder):
@@ -84,5 +88,6 @@ def main(part, parser, judge, packages, fetch=None, without_cuda=()):
     except (Missing, ImportError) as error:
         print(f"skip  {part}: {error}\n0 passed, 0 failed, 1 skipped")
         return 0
-    print(f"{count.passed} passed, {count.failed} failed")
+    skipped = f", {count.skipped} skipped" if count.skipped else ""
+    print(f"{count.passed} passed, {count.failed} failed{skipped}")
     return count.failed > 0

@@ -3,8 +3,9 @@
 
     dev/reports_judge.py [--folder=build/full/reports] [--install]
 
-A run of ten steps is cut back to its checkpoint of step 5 and resumed: files must hold each step once. Its
-scalars, by their charts' names, have to be those of metrics.jsonl:
+A run of ten steps on two ranks is cut back to its checkpoint of step 5 and resumed: files must hold each
+step once. Its scalars of training, validation, a task's scores, memory and communication, by their charts'
+names, have to be those of metrics.jsonl:
 
   - TensorBoard's reader; also histograms of each tensor, and texts
   - trackio.import_tf_events
@@ -13,9 +14,9 @@ scalars, by their charts' names, have to be those of metrics.jsonl:
     config and texts
   - `promtool check metrics`, for log.prometheus, where Debian's prometheus is installed
 
---install makes a venv in the folder with the packages and judges there; else the interpreter needs them. The
-last line is "N passed, N failed", after a line "skip ..." for each package that cannot be had, and a line
-"FAIL ..." for each judge that breaks off.
+--install makes a venv in the folder with the packages and judges there; else the interpreter needs them. A
+line "skip ..." names each judge that cannot be had, promtool included, a line "FAIL ..." each that breaks
+off. The last line is "N passed, N failed", with ", N skipped" where any is.
 """
 import contextlib
 import glob
@@ -36,12 +37,30 @@ CONFIG = {
     "run": {"precision": "fp32", "seed": 3, "threads": 1},
     "model": {"layers": 2, "heads": 2, "channels": 64, "context": 32},
     "train": {"steps": 10, "batch_tokens": 256, "micro_batch": 4}, "optimizer": {"lr": 1e-3, "warmup": 2},
-    "eval": {"every": 5, "batches": 2}, "sample": {"every": 5, "tokens": 20, "prompt": "A <b>"},
-    "checkpoint": {"every": 5, "keep_last": 9}, "log": {"tensorboard": True, "health": 5, "histograms": 5},
+    "parallel": {"ranks": 2, "transport": "threads"},
+    "eval": {"every": 5, "batches": 2, "task_every": 5},
+    "sample": {"every": 5, "tokens": 20, "prompt": "A <b>"}, "checkpoint": {"every": 5, "keep_last": 9},
+    "log": {"tensorboard": True, "comm": True, "health": 5, "histograms": 5},
 }
+TASK, RULES = "colours", {"accuracy": "sum", "accuracy_norm": "characters"}
+DOCUMENTS = [("The sky is", [" blue.", " a loud and heavy stone."], 0),
+             ("Grass is", [" of glass", " green"], 1),
+             ("Snow is", [" white.", " black.", " a word that nobody knows."], 0)]
+
+KINDS = ("train", "val", "tasks", "memory", "comm")                         # of charts
+OF_COMM = ("wait_ms", "device_wait_ms", "hidden")                           # in the event file
+LEFT_OUT = ("event", "step", "tokens", "skipped", "joules_per_token")       # by the event file
 
 
-LEFT_OUT = ("event", "step", "tokens", "skipped", "joules_per_token")      # by the event file
+def write_task(path):
+    """A task of few documents, in the format of data/README.md; returns the path."""
+    lines = [{"task": TASK, **RULES}]
+    lines += [{"doc_id": doc, "idx": idx, "context": context, "continuation": continuation, "label": label}
+              for doc, (context, continuations, label) in enumerate(DOCUMENTS)
+              for idx, continuation in enumerate(continuations)]
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+    return path
 
 
 def train(folder):
@@ -55,6 +74,7 @@ def train(folder):
     config["run"]["dir"], config["log"]["prometheus"] = board, f"{folder}/board.prom"
     config["data"] = {"train": f"{folder}/pages_train_*.bin", "val": f"{folder}/pages_val_*.bin",
                       "tokenizer": tokenizer}
+    config["eval"]["tasks"] = [write_task(f"{folder}/{TASK}.jsonl")]
     path = write_json(f"{folder}/config.json", config)
     run("./train_gpt", path)
     shutil.rmtree(board + "/step_10")
@@ -67,12 +87,27 @@ def rows_of(board):
         return [json.loads(line) for line in file]
 
 
+def charts_of(row):
+    """Chart -> value of a row."""
+    if row["event"] == "memory":
+        return {"memory": row["peak_bytes"]}
+    if row["event"] == "task":
+        return {f"tasks/{row['task']}": row["accuracy"], f"tasks/{row['task']}_norm": row["accuracy_norm"]}
+    if row["event"] == "comm":
+        return {f"comm/{key}": row[key] for key in OF_COMM if key in row}
+    if row["event"] in ("train", "val"):
+        return {f"{row['event']}/{key}": value for key, value in row.items()
+                if key not in LEFT_OUT and value is not None}
+    return {}
+
+
 def expected(rows):
-    """(chart, step) -> value, of training, validation and memory."""
-    memory = {("memory", row["step"]): row["peak_bytes"] for row in rows if row["event"] == "memory"}
-    return memory | {(f"{row['event']}/{key}", row["step"]): value for row in rows
-                     if row["event"] in ("train", "val") for key, value in row.items()
-                     if key not in LEFT_OUT and value is not None}
+    """(chart, step) -> value; each kind of row has to be there."""
+    values = {(chart, row["step"]): value for row in rows for chart, value in charts_of(row).items()}
+    missing = set(KINDS) - {chart.split("/")[0] for chart, _ in values}
+    if missing:
+        sys.exit(f"error: metrics.jsonl has no rows of {', '.join(sorted(missing))}")
+    return values
 
 
 def compare(count, what, found, wanted, more=""):
@@ -161,6 +196,12 @@ def offline_records(path):
         yield record
 
 
+def is_chart(key):
+    """Whether the event file has a figure that was sent to wandb."""
+    kind, _, name = key.partition("/")
+    return name in OF_COMM if kind == "comm" else kind in KINDS and name not in LEFT_OUT
+
+
 def wandb(count, board, rows):
     import wandb as package                 # whether it is there
     place = os.path.dirname(board) + "_wandb"
@@ -178,13 +219,11 @@ def wandb(count, board, rows):
         items = {item.key or "/".join(item.nested_key): json.loads(item.value_json)
                  for item in record.history.item}
         step = record.history.step.num
-        found += [(key, step, value) for key, value in items.items() if key.split("/")[0] in ("train", "val")
-                  and key.split("/")[1] not in LEFT_OUT]
+        found += [(key, step, value) for key, value in items.items() if is_chart(key)]
         if path := items.get("sample/text/path"):
             with open(f"{os.path.dirname(paths[0])}/files/{path}", encoding="utf-8") as file:
                 texts[step] = file.read()
-    wanted = {place: value for place, value in expected(rows).items() if place[0] != "memory"}     # not sent
-    compare(count, f"wandb {package.__version__}, an offline run", found, wanted)
+    compare(count, f"wandb {package.__version__}, an offline run", found, expected(rows))
     with open(board + "/config.json", encoding="utf-8") as file:
         known = json.load(file)
     same = about.get("name") == "board" and all(about["config"].get(key) == known[key] for key in known)
@@ -218,7 +257,7 @@ def judge(options):
         try:
             one(count, board, rows)
         except (Missing, ImportError) as error:
-            print(f"skip  {one.__name__}: {error}", flush=True)
+            count.skip(one.__name__, error)
         except (Exception, SystemExit) as error:        # the other judges still run
             count.check(one.__name__, False, what_broke(error))
     return count
