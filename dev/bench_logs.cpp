@@ -2,9 +2,10 @@
 //
 //     bench_logs FOLDER
 //
-// Prints an object of medians of many calls: event_file_us, a step's scalars; prometheus_us, its metrics;
-// prometheus_write_us, the file, which is written once a second at most; step_meter_us, a step's figures with
-// the z-scores of loss and norm. And rank_file_us_per_s: the CPU time of the thread that writes ranks/0.json.
+// Prints an object of medians of many calls: event_file_us, a step's scalars, as many as there can be;
+// prometheus_us, its metrics; prometheus_write_us, the file, which is written once a second at most;
+// step_meter_us, a step's figures with the z-scores of loss and norm. And rank_file_us_per_s: the CPU time of
+// the thread that writes ranks/0.json.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -70,7 +71,8 @@ int main(int argc, char** argv) {
     const double event_file = median_us(20000, [&](int i) {
         const std::vector<Scalar> scalars = {{"train/loss", 3.5}, {"train/norm", 0.7}, {"train/lr", 1e-3},
                                              {"train/ms", 41.5}, {"train/tokens_per_s", 25000.5},
-                                             {"train/mfu", 0.6}};
+                                             {"train/mfu", 0.6}, {"train/joules", 250.5},
+                                             {"train/loss_z", 0.4}, {"train/norm_z", -0.3}};
         events.add(i, scalars);
     });
     PrometheusFile prometheus(folder + "/bench.prom", folder);
