@@ -173,15 +173,9 @@ static std::string choice_text(const CountedSearch& found, const ClusterConfig& 
     if (!found.search.best.empty())
         return fmt::format("{} within {}: {}\n{}\n", limits.days > 0 ? "the cheapest" : "the fastest",
                            limits_text(limits), run_text(found.search.best.front(), machine), command);
-    const auto run_of = [&](const Estimate& e) { return cost_of(e, machine).seconds; };
-    const auto fastest = std::min_element(
-        found.rows.begin(), found.rows.end(),
-        [&](const Estimate& a, const Estimate& b) { return run_of(a) < run_of(b); });
-    const auto cheapest = std::min_element(
-        found.rows.begin(), found.rows.end(),
-        [&](const Estimate& a, const Estimate& b) { return run_of(a) * a.ranks < run_of(b) * b.ranks; });
     return fmt::format("no number of GPUs keeps {}; the fastest is {}; the cheapest is {}\n",
-                       limits_text(limits), run_text(*fastest, machine), run_text(*cheapest, machine));
+                       limits_text(limits), run_text(fastest_of(found.rows, machine), machine),
+                       run_text(cheapest_of(found.rows, machine), machine));
 }
 
 std::string counts_text(const CountedSearch& found, const ClusterConfig& limits, const Machine& machine,

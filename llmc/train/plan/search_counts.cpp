@@ -1,6 +1,7 @@
 #include "llmc/train/plan/search_counts.h"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 
 #include "llmc/base/check.h"
@@ -11,6 +12,18 @@ static void add_count(CountedSearch& all, Search found) {
     if (found.best.empty()) return;
     all.search.by_ops += int(found.best.size()) - 1;
     all.rows.push_back(std::move(found.best.front()));
+}
+
+// REQUIRES: rows.
+static const Estimate& least_of(const std::vector<Estimate>& rows, const auto& key) {
+    return *std::min_element(rows.begin(), rows.end(),
+                             [&](const Estimate& a, const Estimate& b) { return key(a) < key(b); });
+}
+const Estimate& fastest_of(const std::vector<Estimate>& rows, const Machine& machine) {
+    return least_of(rows, [&](const Estimate& e) { return cost_of(e, machine).seconds; });
+}
+const Estimate& cheapest_of(const std::vector<Estimate>& rows, const Machine& machine) {
+    return least_of(rows, [&](const Estimate& e) { return cost_of(e, machine).seconds * e.ranks; });
 }
 
 // The rows within the limits, best first.
@@ -30,13 +43,47 @@ static std::vector<Estimate> within_limits(const CountedSearch& all, const Clust
 }
 
 // Numbers between the powers of two around `ranks`.
-static std::vector<int> eighths_around(int ranks, int most) {
-    std::vector<int> found;
+static void add_eighths_around(int ranks, int most, std::set<int>& numbers) {
     for (const int below : {ranks / 2, ranks})
         for (int i = 1; i < 8; i++)
             if (below >= 1 && below * i % 8 == 0 && below + below * i / 8 <= most)
-                found.push_back(below + below * i / 8);
-    return found;
+                numbers.insert(below + below * i / 8);
+}
+
+// 0: none.
+static int most_within_budget(const std::vector<Estimate>& rows, ClusterConfig limits,
+                              const Machine& machine) {
+    limits.days = 0;
+    int most = 0;
+    for (const Estimate& e : rows)
+        if (keeps_limits(cost_of(e, machine), limits)) most = e.ranks;
+    return most;
+}
+static int fewest_within_deadline(const std::vector<Estimate>& rows, ClusterConfig limits,
+                                  const Machine& machine) {
+    limits.dollars = 0;
+    for (const Estimate& e : rows)
+        if (keeps_limits(cost_of(e, machine), limits)) return e.ranks;
+    return 0;
+}
+
+// Numbers between powers of two that may keep the limits better than the rows do. More GPUs take less time
+// and cost more, except that the fewest that fit may cost more than a few more.
+static std::set<int> numbers_between(const CountedSearch& all, const std::vector<Estimate>& best,
+                                     const ClusterConfig& limits, const Machine& machine, int most) {
+    std::set<int> around;
+    if (!best.empty()) around.insert(best.front().ranks);
+    if (best.empty() && !all.rows.empty() && limits.dollars > 0) {
+        const int in_budget = most_within_budget(all.rows, limits, machine);
+        around.insert(in_budget > 0 ? in_budget : all.rows.front().ranks);
+    }
+    if (best.empty() && !all.rows.empty() && limits.days > 0) {
+        const int in_time = fewest_within_deadline(all.rows, limits, machine);
+        around.insert(in_time > 0 ? in_time : fastest_of(all.rows, machine).ranks);
+    }
+    std::set<int> numbers;
+    for (const int ranks : around) add_eighths_around(ranks, most, numbers);
+    return numbers;
 }
 
 CountedSearch search_counts(const Config& cfg, const Machine& machine, const Estimator& estimate) {
@@ -53,10 +100,8 @@ CountedSearch search_counts(const ClusterConfig& limits, const Machine& machine,
     for (int ranks = 1; ranks <= most; ranks *= 2) add_count(all, search_of(ranks));
     std::vector<Estimate> best = within_limits(all, limits, machine);
     if (limits.days > 0 || limits.dollars > 0) {
-        // where no power of two keeps the limits, a number beside the cheapest or the fastest may
-        int around = all.rows.empty() ? 0 : all.rows.back().ranks;
-        if (!best.empty()) around = best.front().ranks;
-        for (const int ranks : eighths_around(around, most)) add_count(all, search_of(ranks));
+        for (const int ranks : numbers_between(all, best, limits, machine, most))
+            add_count(all, search_of(ranks));
         std::sort(all.rows.begin(), all.rows.end(),
                   [](const Estimate& a, const Estimate& b) { return a.ranks < b.ranks; });
         best = within_limits(all, limits, machine);
