@@ -126,7 +126,7 @@ static int run(Options& options) {
     if (options.plan) {
         check_processes(cfg, "--plan");
         const PlanRequest request = {.search = *options.plan == "search", .json = options.json,
-                                     .command = options.command};
+                                     .program = options.program, .settings = options.settings};
         const int code = precision_to_plan(cfg).plan(cfg, request);
         leave_processes();
         return code;

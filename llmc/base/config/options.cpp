@@ -163,10 +163,9 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
     const std::vector<std::string>& rest = flags.unmatched();
     read_page_flags(flags, o);
     if (!o.help && !o.version && is_watch_alone(o, rest)) return o;
-    std::vector<std::pair<std::string, std::string>> settings;
     for (size_t i = 0; i < rest.size();) {
         if (rest[i].starts_with("--")) {
-            settings.push_back(setting_at(rest, i));
+            o.settings.push_back(setting_at(rest, i));
             continue;
         }
         CHECK_INPUT(o.config_path.empty(), "two configs, {} and {}: one is expected. {}",
@@ -178,8 +177,9 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
     if (o.help || o.version) return o;
     check_programs(o);
     if (!o.config_path.empty()) o.config = load_config(o.config_path);
-    o.command = "./train_gpt " + (for_shell(o.config_path.empty() ? "{}" : o.config_path));
-    for (const auto& [path, value] : settings) {
+    o.program = "./train_gpt " + (for_shell(o.config_path.empty() ? "{}" : o.config_path));
+    o.command = o.program;
+    for (const auto& [path, value] : o.settings) {
         set_value(o.config, path, value);
         o.command += " --" + path + "=" + for_shell(value);
     }

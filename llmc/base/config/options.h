@@ -2,6 +2,8 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "llmc/base/config/config.h"
 
@@ -10,7 +12,9 @@ struct Options {
     std::string config_path;    // or the config itself, {...}; empty: none
     bool help = false, version = false, json = false, explore = false;
     std::optional<std::string> plan;          // --plan: ""; --plan=search
-    std::string command;                      // the program, its config and settings, without flags
+    std::string program;                      // "./train_gpt CONFIG"
+    std::vector<std::pair<std::string, std::string>> settings;      // --KEY=VALUE, in their order
+    std::string command;                      // the program and its settings, without flags
     std::optional<std::string> generate;      // --generate=TEXT
     std::optional<std::string> evaluate;      // --evaluate=TASK,...: into eval.tasks
     bool chat = false;                        // the text is a message, which the model answers

@@ -1,5 +1,8 @@
 #include "llmc/train/plan/plan.h"
 
+#include <map>
+
+#include "llmc/base/config/options.h"
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/base/guard/launcher.h"
@@ -43,8 +46,15 @@ static int print_plan(const Planned& p, bool json) {
     return kExitDone;
 }
 
+// With the settings that the search leaves alone, then with those that it chooses.
 static std::string command_of(const Search& found, const PlanRequest& request) {
-    return found.best.empty() ? "" : request.command + " " + options_of(found.best.front());
+    if (found.best.empty()) return "";
+    std::map<std::string, std::string> chosen;
+    for (const auto& [key, value] : settings_of(found.best.front())) chosen[key] = value;
+    std::string command = request.program;
+    for (const auto& [key, value] : request.settings)
+        if (!chosen.contains(key)) command += fmt::format(" --{}={}", key, for_shell(value));
+    return command + " " + options_of(found.best.front());
 }
 
 // measured: of this machine, else empty.

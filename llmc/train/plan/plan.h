@@ -2,13 +2,16 @@
 // cluster.gpu=auto, which measures real steps when no stored measurement matches.
 #pragma once
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "llmc/base/config/config.h"
 
 struct PlanRequest {
     bool search = false;  // --plan=search
     bool json = false;    // --json
-    std::string command;  // of this program, with the settings that the search leaves alone
+    std::string program;  // "./train_gpt CONFIG"
+    std::vector<std::pair<std::string, std::string>> settings;  // of the command line: key and value
 };
 
 namespace fp32 {

@@ -57,6 +57,11 @@ TEST(the_printed_command_plans_the_same) {
                "order");
     std::string command = s.at("command").get<std::string>();
     EXPECT(command.starts_with("./train_gpt "), "%s", command.c_str());
+    for (const char* key : {"--parallel.ranks=", "--train.micro_batch=", "--parallel.tp=", "--about="}) {
+        const size_t at = command.find(key);
+        EXPECT(at != command.npos && command.find(key, at + 1) == command.npos, "%s in %s", key,
+               command.c_str());
+    }
     const json again = printed(command.substr(12) + " --plan --json");
     for (const char* key : {"step_seconds", "memory_bytes", "mfu", "bubble", "communication_exposed"})
         EXPECT_NEAR(again.at(key).get<double>(), best[0].at(key).get<double>(), 0);
