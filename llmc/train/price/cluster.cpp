@@ -65,8 +65,8 @@ static std::vector<ReachedShare> shares_in(const Json& v, const std::string& whe
     for (const auto& [side, share] : v.members()) {
         const bool digits = side.find_first_not_of("0123456789") == side.npos;
         CHECK_INPUT(digits && side.size() >= 2 && side.size() <= 6 && side[0] != '0',
-                    "{}: '{}': expected the side of square matrices, from 10 to 999999", where,
-                    side.substr(0, 200));
+                    "{}: {}: expected the side of square matrices, from 10 to 999999", where,
+                    for_message(side));
         shares.push_back({.side = std::stod(side), .share = share_in(share, where + ": " + side)});
     }
     std::sort(shares.begin(), shares.end(),
@@ -79,11 +79,14 @@ static void assign(ReachedBy& to, const Json& v, const std::string& where) {
     CHECK_INPUT(v.is_object(), "{} = {}: expected {{\"bf16\": 0.7, \"fp32\": 0.8}}", where,
                 for_message(v));
     for (const auto& [dtype, shares] : v.members()) {
-        CHECK_INPUT(dtype == "bf16" || dtype == "fp32", "{}: there is no '{}'; expected bf16, fp32", where,
-                    dtype.substr(0, 200));
+        CHECK_INPUT(dtype == "bf16" || dtype == "fp32", "{}: there is no {}; expected bf16, fp32", where,
+                    for_message(dtype));
         (dtype == "bf16" ? to.bf16 : to.fp32) = shares_in(shares, where + ": " + dtype);
     }
 }
+
+// Well above every machine: a value beyond is one in another unit.
+static constexpr int kMostUnits = 65536, kMostMemoryGb = 65536;
 
 static bool may_be_unknown(std::string_view key) {
     for (const char* free : {"watts", "dollars_per_hour", "nvls", "rails", "pod_gpus", "reached_by",
@@ -110,7 +113,7 @@ Machine parse_machine(std::string_view text, const std::string& name, const std:
             known = true;
             assign(member, v, name + ": " + key);
         });
-        CHECK_INPUT(known, "{}: there is no key '{}'; expected {}", name, key.substr(0, 200), keys);
+        CHECK_INPUT(known, "{}: there is no key {}; expected {}", name, for_message(key), keys);
     }
     m.visit([&](const char* key, const auto& member) {
         const bool free = std::is_same_v<decltype(member), const std::string&> ||
@@ -123,6 +126,11 @@ Machine parse_machine(std::string_view text, const std::string& name, const std:
     CHECK_INPUT(m.reached <= 1 && m.attention <= 1 && m.links <= 1 && m.nvls <= 1 && m.spread <= 1,
                 "{}: reached = {}, attention = {}, links = {}, nvls = {}, spread = {}: expected shares of at "
                 "most 1", name, m.reached, m.attention, m.links, m.nvls, m.spread);
+    CHECK_INPUT(m.units <= kMostUnits, "{}: units = {}: expected multiprocessors or cores, at most {}", name,
+                m.units, kMostUnits);
+    CHECK_INPUT(m.memory_gb <= kMostMemoryGb,
+                "{}: memory_gb = {}: expected memory of one device in GB of 1e9 bytes, at most {}", name,
+                m.memory_gb, kMostMemoryGb);
     CHECK_INPUT(m.rails <= m.gpus_per_node, "{}: rails = {}: expected at most gpus_per_node = {}", name,
                 m.rails, m.gpus_per_node);
     CHECK_INPUT(m.oversubscription >= 1,

@@ -143,19 +143,24 @@ TEST(another_programs_kernels_take_every_size) {
 
 TEST(mistakes_are_one_line) {
     const std::string config = test::tiny_program_config("plan_times");
-    const std::pair<const char*, const char*> cases[] = {
+    struct { const char *args, *words; int64_t lines = 1; } const cases[] = {
         {"--plan=serach", "serach"},
         {"--plan --cluster.gpu=b9000", "b9000"},
         {"--plan=search --parallel.ranks=8", "cluster.gpu"},
-        {"--plan --cluster.gpu=h100 --cluster.network_gbs=-1", "network_gbs"},
+        {"--plan --cluster.gpu=h100 --cluster.network_gbs=-1", "network_gbs", 2},    // and its meaning
         {"--plan --cluster.gpu=h100 --run.precision=fp64", "bf16 or fp32"},
         {"--plan=search --cluster.file=scripts/machines/a100.json --run.precision=fp64", "bf16 or fp32"},
+        {"--plan --cluster.gpu=h100 --parallel.ranks=8 --parallel.tp=3", "parallel.tp"},
+        {"--plan --cluster.gpu=h100 --parallel.ranks=3 --parallel.pp=2", "3 ranks"},
         {"--json", "--plan"},
         {"--plan --cluster.file=/nowhere.json", "/nowhere.json"}};
-    for (const auto& [args, words] : cases) {
+    for (const auto& [args, words, expected] : cases) {
         const Ran ran = test::run("./train_gpt " + config + " " + args);
         EXPECT(ran.code == 78 && ran.out.empty() && ran.err.find(words) != ran.err.npos, "%s: exit %d, %s",
                args, ran.code, ran.err.c_str());
+        const auto lines = std::count(ran.err.begin(), ran.err.end(), '\n');
+        EXPECT(lines == expected && ran.err.back() == '\n', "%s: %td lines: %s", args, lines,
+               ran.err.c_str());
     }
 }
 

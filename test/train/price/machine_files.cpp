@@ -104,6 +104,9 @@ static void refused(const char* text, std::vector<const char*> words) {
     const std::string said = e.what();
     for (const char* word : words)
         EXPECT(said.find(word) != said.npos, "%s: '%s' lacks '%s'", text, said.c_str(), word);
+    // broken JSON is shown below the message
+    EXPECT(said.find("is not JSON") != said.npos || said.find('\n') == said.npos, "several lines: %s",
+           said.c_str());
 }
 
 TEST(mistakes_are_named) {
@@ -125,6 +128,11 @@ TEST(mistakes_are_named) {
     refused(R"({"gpu": "h100", "reached_by": {"bf16": {}}})", {"reached_by: bf16", "8192"});
     refused(R"({"gpu": "h100", "reached_by": {"bf16": {"many": 0.5}}})", {"many", "side"});
     refused(R"({"gpu": "h100", "reached_by": {"fp32": {"1024": 1.5}}})", {"fp32: 1024", "at most 1"});
+    refused(R"({"gpu": "h100", "a\nb": 5})", {R"(no key "a\nb")"});
+    refused(R"({"gpu": "h100", "reached_by": {"a\nb": 0.5}})", {R"("a\nb")", "bf16, fp32"});
+    refused(R"({"gpu": "h100", "reached_by": {"bf16": {"a\nb": 0.5}}})", {R"("a\nb")", "side"});
+    refused(R"({"gpu": "h100", "units": 100000})", {"units = 100000", "65536"});
+    refused(R"({"gpu": "h100", "memory_gb": 8e10})", {"memory_gb = 8", "65536"});
     refused(R"({"gpu": "mine", "node_gbs": 5})", {"memory_gb", "missing"});
     const Fatal e = test::fatal_of([] { machine_of({.gpu = "b9000", .file = ""}); });
     const std::string said = e.what();
