@@ -20,13 +20,14 @@
 #include "llmc/base/progress.h"
 #include "llmc/train/price/cluster.h"
 
-// A part of the name in cudaDeviceProp, and the file of scripts/machines/, or none; the first match
-// counts.
+// A part of the name in cudaDeviceProp, and the file of scripts/machines/, or none; the first match counts. A
+// PCIe card has other links, power and price than the SXM module of its name.
 struct Known { const char *contained, *file; };
 static constexpr Known kKnown[] = {
-    {"A100-SXM4-40GB", "a100_40"}, {"A100-PCIE-40GB", "a100_40"}, {"A100", "a100"},
+    {"A100-SXM4-40GB", "a100_40"}, {"A100-SXM4-80GB", "a100"}, {"A100-SXM-80GB", "a100"},
     {"H100 PCIe", "h100_pcie"}, {"H100 80GB HBM3", "h100"}, {"H200 NVL", ""}, {"GH200", ""}, {"H200", "h200"},
-    {"GB200", ""}, {"B200", "b200"}, {"Laptop GPU", ""}, {"RTX 4090 D", ""}, {"RTX 5090 D", ""},
+    {"GB200", ""}, {"B200", "b200"}, {"Laptop GPU", ""}, {"Max-Q", ""}, {"RTX 4090 D", ""},
+    {"RTX 5090 D", ""},
     {"GeForce RTX 4090", "rtx4090"}, {"GeForce RTX 5090", "rtx5090"}, {"L40S", "l40s"},
     {"RTX PRO 6000 Blackwell", "rtx_pro_6000"}};
 

@@ -235,6 +235,8 @@ TEST(a_machine_file_is_for_a_plan) {
     struct { const char *name, *gpu; size_t keys; } const gpus[] = {
         {"NVIDIA H100 80GB HBM3", "h100", 10}, {"NVIDIA H100 PCIe", "h100_pcie", 10},
         {"NVIDIA A100-SXM4-40GB", "a100_40", 10}, {"NVIDIA H200 NVL", "NVIDIA H200 NVL", 18},
+        {"NVIDIA A100-SXM4-80GB", "a100", 10}, {"NVIDIA A100 80GB PCIe", "NVIDIA A100 80GB PCIe", 18},
+        {"NVIDIA A100-PCIE-40GB", "NVIDIA A100-PCIE-40GB", 18},
         {"NVIDIA GeForce RTX 5090", "rtx5090", 10}, {"NVIDIA L40S", "l40s", 10},
         {"NVIDIA GeForce RTX 5090 Laptop GPU", "NVIDIA GeForce RTX 5090 Laptop GPU", 18}};
     for (const auto& [name, gpu, keys] : gpus) {
