@@ -241,13 +241,30 @@ Json ExploreService::start() {
                          {"presets", models}};
 }
 
+static int status_of(const Fatal& e) { return e.code == kExitInternal ? 500 : 400; }
+
+// Shows a state that cannot be, too, with its line. As the page does, completes the address by the settings
+// that a plan needs besides.
+HttpAnswer ExploreService::page(HttpRequest request) {
+    HttpAnswer answer = html_answer(explore_page());
+    if (settings_in(request).empty()) return answer;        // the page's first state
+    try {
+        const Settings needed = needed_settings(exploration);
+        request.query.insert(request.query.begin(), needed.begin(), needed.end());
+        plan(request);
+    } catch (const Fatal& e) {
+        answer.status = status_of(e);
+    }
+    return answer;
+}
+
 HttpAnswer ExploreService::answer(const HttpRequest& request) {
-    if (request.path == "/") return html_answer(explore_page());
     const auto json = [](const Json& v) {
         return HttpAnswer{.type = "application/json", .body = to_text(v) + "\n"};
     };
     const ErrorsThrown thrown;
     try {
+        if (request.path == "/") return page(request);
         if (request.path == "/start.json") return json(start());
         if (request.path == "/plan.json") return json(plan(request));
         if (request.path == "/detail.json") return json(detail(request));
@@ -257,6 +274,6 @@ HttpAnswer ExploreService::answer(const HttpRequest& request) {
         if (!lock) return {.status = 503, .body = "another search is running: ask again in a few seconds\n"};
         return json(best(request));
     } catch (const Fatal& e) {
-        return {.status = e.code == kExitInternal ? 500 : 400, .body = first_line(e.what()) + "\n"};
+        return {.status = status_of(e), .body = first_line(e.what()) + "\n"};
     }
 }

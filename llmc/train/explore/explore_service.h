@@ -7,7 +7,8 @@
 //     /speed.json?...  the same mesh on other numbers of GPUs
 //     /best.json?...   the fastest mesh of so many GPUs, by --plan=search
 //
-// Settings that cannot be are answered by status 400 and one line; the server goes on.
+// Settings that cannot be are answered by status 400 and one line, or by status 400 and the page, which shows
+// the line; the server goes on.
 #pragma once
 #include <atomic>
 #include <mutex>
@@ -31,6 +32,7 @@ struct ExploreService {
     HttpAnswer answer(const HttpRequest& request);
 
 private:
+    HttpAnswer page(HttpRequest request);
     Json start();
     Json plan(const HttpRequest& request);
     Json detail(const HttpRequest& request);

@@ -155,6 +155,30 @@ TEST(what_cannot_be_is_one_line_and_the_server_goes_on) {
     EXPECT(status(page.get("/")) == 200 && status(page.get("/plan.json", eight)) == 200, "after all that");
 }
 
+// The page's state stands in its address. A mesh that cannot be is no success, and the page shows why.
+TEST(the_page_of_a_state_that_cannot_be_has_status_400) {
+    if (no_server()) return;
+    const Explored page("page_status.log");
+    const string whole = body(page.get("/"));
+    EXPECT(whole.find("<html") != string::npos, "%s", whole.substr(0, 200).c_str());
+    const std::pair<string, int> states[] = {
+        {"", 200},
+        {"parallel.tp=2", 200},             // the page adds what is needed: a GPU, ranks, a batch, tokens
+        {kGpu + "parallel.ranks=8&parallel.tp=4", 200},
+        {kGpu + "parallel.ranks=8&parallel.tp=5", 400},
+        {kGpu + "parallel.ranks=8&parallel.pp=16", 400},
+        {"parallel.tp=5", 400},
+        {"model.layrs=3", 400},
+        {"cluster.gpu=b9000", 400},
+        {"data.train=%2Fetc%2Fpasswd", 400}};
+    for (const auto& [query, expected] : states) {
+        const string answer = page.get("/", query);
+        EXPECT(status(answer) == expected && body(answer) == whole, "%s: status %d, %zu bytes",
+               query.c_str(), status(answer), body(answer).size());
+        EXPECT(answer.find("text/html") != string::npos, "%s", answer.substr(0, 200).c_str());
+    }
+}
+
 // Sections and keys of a plan alone, and no text among these but the name of a GPU: a text may name a file.
 TEST(no_address_names_a_file) {
     Config cfg;
