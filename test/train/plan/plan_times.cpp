@@ -184,14 +184,21 @@ TEST(the_readme_states_what_is_planned) {
     expect_said(fmt::format("fits: {:.1f} of 24 GB; 1558M does not", 1e-9 * bytes));
     const double h = hours("gpt2_1558M.json", printed("scripts/gpt2_1558M.json --plan" + h100 + "8")),
                  few = hours("gpt2_124M.json", printed("scripts/gpt2_124M.json --plan" + h100 + "8"));
-    expect_said(fmt::format("{:.0f} h, ${:.0f}; 124M: {:.0f} min, ${:.0f}", h, 8 * dollars * h, 60 * few,
-                            8 * dollars * few));
+    expect_said(fmt::format("124M: {:.0f} min, ${:.0f}<br>1558M: {:.0f} h, ${:.0f}<br>8B: ", 60 * few,
+                            8 * dollars * few, h, 8 * dollars * h));
+    for (const char* model : {"124M", "1558M"})
+        expect_said(fmt::format("`scripts/gpt2_{}.json --plan --cluster.gpu=h100 --parallel.ranks=8`",
+                                model));
     const auto best = [&](const std::string& args) { return printed(args).at("candidates").at(0); };
     const json of_8B = best("scripts/llama3_8B.json --plan=search" + h100 + "512");
     const double days = hours("llama3_8B.json", of_8B) / 24;
     expect_said(fmt::format("ZeRO {}: {:.0f} days, ${:.1f} M", int(of_8B.at("options").at("zero")), days,
                             1e-6 * 512 * 24 * dollars * days));
     const json of_70B = best("scripts/llama3_70B.json --plan=search" + h100 + "256");
-    expect_said(fmt::format("tp {}, ZeRO {}: {:.0f} s a step", int(of_70B.at("mesh").at("tp")),
-                            int(of_70B.at("options").at("zero")), double(of_70B.at("step_seconds"))));
+    const json &mesh = of_70B.at("mesh"), &options = of_70B.at("options");
+    const std::string recompute = options.at("recompute");
+    expect_said(fmt::format("dp {}, tp {}, pp {}, ZeRO {}, micro-batch {}, recompute {}: {:.0f} s a step",
+                            int(mesh.at("dp")), int(mesh.at("tp")), int(mesh.at("pp")),
+                            int(options.at("zero")), int(options.at("micro_batch")), recompute,
+                            double(of_70B.at("step_seconds"))));
 }
