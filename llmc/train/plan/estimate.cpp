@@ -69,44 +69,73 @@ namespace {
 struct WalkedStages {
     PipelineShape shape = {};
     std::vector<StageTimes> times = {};
-    std::vector<size_t> of = {};  // for each stage: its place in `times`
-    uint64_t saved_bytes = 0;     // of a checkpoint, by the rank that writes most
+    std::vector<std::vector<size_t>> copies = {};  // of the pipeline: for each stage, its place in `times`
+    uint64_t saved_bytes = 0;                      // of a checkpoint, by the rank that writes most
 
-    std::vector<const StageTimes*> all() const {
-        std::vector<const StageTimes*> stages;
-        for (const size_t i : of) stages.push_back(&times[i]);
-        return stages;
+    std::vector<const StageTimes*> stages(const std::vector<size_t>& copy) const {
+        std::vector<const StageTimes*> all;
+        for (const size_t i : copy) all.push_back(&times[i]);
+        return all;
     }
+};
+
+struct WalkedStage {
+    Walk walk;
+    std::vector<Action> actions;
+    int micros;
 };
 }  // namespace
 
-// On the device of this thread. e: gets the memory.
-static WalkedStages walk_stages(const Prices& prices, Estimate& e) {
-    const DistinctStages distinct = distinct_stages(e.cfg);
-    WalkedStages walked;
-    std::vector<StageTimes> times;  // of the distinct stages
+// On the device of this thread, one of each kind. e: gets the memory.
+static std::vector<WalkedStage> walk_distinct(const DistinctStages& distinct, WalkedStages& walked,
+                                              Estimate& e) {
+    std::vector<WalkedStage> stages;
     std::vector<size_t> bytes;
     for (const int s : distinct.stages) {
         const auto rank = described_mesh(e.cfg.parallel, e.ranks, s * e.cfg.parallel.tp);
-        const Model model = model_of_stage(e.cfg, rank->mesh);
+        Model model = model_of_stage(e.cfg, rank->mesh);
         bytes.push_back(add_memory(e, model));
         walked.saved_bytes = std::max(walked.saved_bytes, share_to_save(model.zero).bytes);
         walked.shape = model.stage.shape;
         PipelineShape few = walked.shape;
         few.micros = walked_micros(walked.shape);
-        times.push_back(stage_times(prices, model.step, pipeline_schedule(few, s), few.micros));
-    }
-    std::map<std::pair<size_t, Near>, size_t> known;  // places in walked.times
-    for (int s = 0; s < walked.shape.stages; s++) {
-        const std::pair key(distinct.of[size_t(s)], near_of(prices, s));
-        const auto [it, fresh] = known.try_emplace(key, walked.times.size());
-        const size_t i = key.first;
-        if (fresh)
-            walked.times.push_back(at_stage(times[i], key.second, distinct.stages[i], walked.shape.stages));
-        walked.of.push_back(it->second);
+        stages.push_back({std::move(model.step), pipeline_schedule(few, s), few.micros});
     }
     e.memory_of_stages = each_of(distinct, bytes);
+    return stages;
+}
+
+static WalkedStages walk_stages(Prices prices, Estimate& e) {
+    const DistinctStages distinct = distinct_stages(e.cfg);
+    WalkedStages walked;
+    const std::vector<WalkedStage> stages = walk_distinct(distinct, walked, e);
+    std::map<std::pair<size_t, StagePlace>, size_t> known;  // places in walked.times
+    for (const std::vector<StagePlace>& places : distinct_copies(prices.mesh, prices.machine)) {
+        std::vector<size_t>& copy = walked.copies.emplace_back();
+        for (size_t s = 0; s < places.size(); s++) {
+            const size_t i = distinct.of[s];
+            const auto [it, fresh] = known.try_emplace({i, places[s]}, walked.times.size());
+            copy.push_back(it->second);
+            if (!fresh) continue;
+            prices.groups = &places[s].groups;
+            const StageTimes t = stage_times(prices, stages[i].walk, stages[i].actions, stages[i].micros);
+            walked.times.push_back(at_stage(t, places[s].near, distinct.stages[i], walked.shape.stages));
+        }
+    }
     return walked;
+}
+
+// The stages of the slowest copy.
+static std::vector<const StageTimes*> slowest_copy(const WalkedStages& walked) {
+    std::vector<const StageTimes*> slowest;
+    double most = -1;
+    for (const std::vector<size_t>& copy : walked.copies) {
+        const std::vector<const StageTimes*> stages = walked.stages(copy);
+        const double seconds = walked.copies.size() > 1 ? step_time(walked.shape, stages).seconds : 0;
+        if (seconds > most) slowest = stages;
+        most = std::max(most, seconds);
+    }
+    return slowest;
 }
 
 static void add_goodput(Estimate& e, const Machine& machine, uint64_t saved_bytes) {
@@ -119,7 +148,7 @@ static void add_goodput(Estimate& e, const Machine& machine, uint64_t saved_byte
 static Estimate timed_estimate(const Config& cfg, int ranks, const Prices& prices) {
     Estimate e = without_figures(cfg, ranks);
     const WalkedStages walked = walk_stages(prices, e);
-    e.step = step_time(walked.shape, walked.all());
+    e.step = step_time(walked.shape, slowest_copy(walked));
     e.fits = double(e.memory.sum()) <= 1e9 * prices.machine.memory_gb;
     // nobody knows how often this machine fails, unless a setting says so
     if (!prices.measured || cfg.cluster.failure_hours > 0)
@@ -146,7 +175,7 @@ DrawnStep drawn_step(const Config& cfg, int ranks, const Machine& machine) {
     const Described here(gpu);
     Estimate e = without_figures(over_nccl(cfg), ranks);
     const WalkedStages walked = walk_stages(prices_of(cfg, ranks, machine), e);
-    return draw_step(walked.shape, walked.all());
+    return draw_step(walked.shape, slowest_copy(walked));
 }
 
 Estimate measured_estimate(const Config& cfg, int ranks, const Machine& machine,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <string_view>
 
 // A tile of a product's result, and its share of the rate of the largest tile: smaller tiles read more per
@@ -80,43 +79,13 @@ double seconds_of_op(const Prices& p, const Cost& cost) {
     return 0;
 }
 
-Members members_of(const MeshShape& mesh, const char* name, const Machine& machine) {
-    const std::string_view axis = name;
-    const int tp = mesh.tp, pp = tp * mesh.cp, dp = pp * mesh.pp, ranks = dp * mesh.dp;
-    int all = ranks;
-    int stride = 1;     // ranks from a member to the next
-    int span = ranks;   // from a group to the next
-    if (axis == "tp") {
-        all = mesh.tp;
-        span = tp;
-    } else if (axis == "cp") {
-        all = mesh.cp;
-        stride = tp;
-        span = pp;
-    } else if (axis == "pp") {
-        all = mesh.pp;
-        stride = pp;
-        span = dp;
-    } else if (axis == "tied") {
-        all = 2;
-        stride = pp * std::max(1, mesh.pp - 1);
-        span = dp;
-    } else if (axis == "shard") {
-        all = mesh.shard;
-        stride = dp;
-        span = dp * all / mesh.cp;
-    } else if (axis == "replica") {
-        all = mesh.dp * mesh.cp / mesh.shard;
-        stride = dp * mesh.shard / mesh.cp;
-    }
-    // of the group whose parts, cut by borders every `gpus` ranks, are smallest: borders cut its ranks at
-    // multiples of gcd(gpus, span)
-    const auto together = [&](int gpus) {
-        if (gpus == 0 || ranks <= gpus) return all;
-        const int part = std::gcd(gpus, span);
-        return part == span ? all : std::clamp(part / std::max(1, stride), 1, all);
-    };
-    return {.all = all, .inside = together(machine.gpus_per_node), .in_pod = together(machine.pod_gpus)};
+double seconds_of_sent_copy(const Prices& p, Cost copy) {
+    copy.kind = Kind::Memory;
+    return seconds_of_op(p, copy);
+}
+
+static Members priced_members(const Prices& p, const char* axis) {
+    return p.groups ? (*p.groups)[index_of_axis(axis)] : members_of(p.mesh, axis, p.machine);
 }
 
 // Bytes of all slices together: of the result of a gather, of the input of a scatter or a sum.
@@ -145,7 +114,7 @@ static double share_of_adapters(const Prices& p, std::string_view axis) {
     const Machine& on = p.machine;
     if (on.rails == 0 || (axis != "pp" && axis != "tied")) return 1;
     const int each = (on.gpus_per_node + on.rails - 1) / on.rails;      // GPUs of an adapter
-    const int stages = members_of(p.mesh, "pp", on).inside;             // of a node
+    const int stages = priced_members(p, "pp").inside;                      // of a node
     const int sending = std::max(1, on.gpus_per_node / stages);         // neighbours
     return double(each) / std::min(each, sending);
 }
@@ -154,13 +123,13 @@ static double share_of_adapters(const Prices& p, std::string_view axis) {
 // in_pod / inside GPUs share such a crossing, at 1 / oversubscription of their rate.
 static Route route_of(const Prices& p, const char* axis) {
     const Machine& on = p.machine;
-    const auto [n, inside, in_pod] = members_of(p.mesh, axis, on);
+    const auto [n, inside, nodes, in_pod] = priced_members(p, axis);
     const double reached = 1e9 * on.links, node = reached * on.node_gbs;
     const double crossing = in_pod == n ? 1 : std::min(1.0, double(in_pod) / inside / on.oversubscription);
     const double own = reached * on.network_gbs * share_of_adapters(p, axis);
     const double adapter = std::min(node, own * crossing);
     return {.members = n,
-            .nodes = (n + inside - 1) / inside,
+            .nodes = nodes,
             .node = node,
             .adapter = adapter,
             .network = std::min(node, adapter * inside),
@@ -179,18 +148,6 @@ double seconds_of_message(const Prices& p, const Cost& cost, bool near) {
     const Route r = route_of(p, cost.axis);
     const double bytes = double(std::max(cost.read, cost.written));
     return bytes / (near ? r.node : r.adapter) + (near ? r.node_latency : r.network_latency);
-}
-
-bool in_one_node(const MeshShape& mesh, int stage, int other, const Machine& machine) {
-    const int gpus = machine.gpus_per_node, of_stage = mesh.tp * mesh.cp;
-    if (gpus == 0 || of_stage * mesh.pp * mesh.dp <= gpus) return true;
-    if (std::abs(stage - other) * of_stage >= gpus) return false;
-    for (int copy = 0; copy < std::min(mesh.dp, gpus); copy++)      // then borders repeat
-        for (int i = 0; i < of_stage; i++) {
-            const int first = (copy * mesh.pp + stage) * of_stage + i;
-            if (first / gpus != (first + (other - stage) * of_stage) / gpus) return false;
-        }
-    return true;
 }
 
 // Each member's messages to other nodes go through its own adapter.

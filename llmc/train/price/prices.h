@@ -7,9 +7,9 @@
 //                  at the rate of a node's adapters, which links between pods may lower
 //     message      of a pipeline stage to its neighbour: by the links of their node where they share it
 #pragma once
-#include "llmc/comm/mesh.h"
 #include "llmc/ops/walk.h"
 #include "llmc/train/price/cluster.h"
+#include "llmc/train/price/groups.h"
 #include "llmc/train/price/measured_step.h"
 
 struct Prices {
@@ -17,20 +17,14 @@ struct Prices {
     bool bf16 = true;  // type of the products' inputs
     MeshShape mesh = {};
     const MeasuredStep* measured = nullptr;  // of cluster.gpu=auto: prices every op instead of `machine`
+    const Groups* groups = nullptr;          // of a rank; null: the slowest group of each axis
 
     double peak_tflops() const { return bf16 ? machine.bf16_tflops : machine.fp32_tflops; }
 };
 
 double seconds_of_op(const Prices& p, const Cost& cost);          // product, attention, other op, or copy
 double seconds_of_collective(const Prices& p, const Cost& cost);  // of the axis cost.axis
+// Of the copy that a message is sent from. Other copies go to the host, or come from it, beside the ops.
+double seconds_of_sent_copy(const Prices& p, Cost copy);
 // near: to a stage in the same node. A message as a collective goes to another node, if its axis has one.
 double seconds_of_message(const Prices& p, const Cost& cost, bool near);
-// Whether two stages share a node in every copy of the pipeline: the slowest copy decides.
-bool in_one_node(const MeshShape& mesh, int stage, int other, const Machine& machine);
-
-// Members of an axis: all of them, and the fewest that lie together in a node, and in a pod. A border between
-// nodes or pods may cut a group.
-struct Members {
-    int all, inside, in_pod;
-};
-Members members_of(const MeshShape& mesh, const char* axis, const Machine& machine);

@@ -18,6 +18,7 @@ SecondsByKind& SecondsByKind::operator+=(const SecondsByKind& o) {
 
 struct Started {
     double end, busy;
+    int action;  // that started it; -1: none, before the first
 };  // of a collective
 
 // A rank's clocks: of its ops, of each axis' collectives, and of copies.
@@ -27,6 +28,9 @@ struct Clocks {
     std::map<const char*, std::deque<Started>> pending;  // by axis; awaited in this order
     std::map<const Cost*, double> known;                 // prices of costs
     double now = 0, copies = 0;
+    int action = -1;     // of the entry
+    bool sends = false;  // in this action
+    double carried = 0;  // waited in this action for collectives of earlier ones
 
     double price(const Cost& cost) {
         const auto [it, fresh] = known.try_emplace(&cost);
@@ -35,12 +39,14 @@ struct Clocks {
     }
     double seconds_of(const Cost& cost) const {
         if (prices.measured) return prices.measured->seconds_of(cost);
+        if (cost.kind == Kind::Copy && sends) return seconds_of_sent_copy(prices, cost);
         return cost.kind == Kind::Collective ? seconds_of_collective(prices, cost)
                                              : seconds_of_op(prices, cost);
     }
     void wait_for(const Started& s, SecondsByKind& to) {
         const double waited = std::max(0.0, s.end - now);
         to.exposed += waited;
+        if (s.action < action) carried += waited;
         to.hidden += std::max(0.0, s.busy - waited);
         now = std::max(now, s.end);
     }
@@ -62,9 +68,9 @@ void Clocks::collective(const Cost& cost, SecondsByKind& to) {
     const double busy = price(cost), end = std::max(now, axes[cost.axis]) + busy;
     axes[cost.axis] = end;
     if (starts(cost))
-        pending[cost.axis].push_back({end, busy});
+        pending[cost.axis].push_back({end, busy, action});
     else
-        wait_for({end, busy}, to);
+        wait_for({end, busy, action}, to);
 }
 
 // A collective, wait or copy that was measured: the rank stood still for as long.
@@ -95,13 +101,17 @@ void Clocks::run(const Cost& cost, SecondsByKind& to) {
             compute(to.memory);
             break;
         case Kind::Copy:
+            if (sends) {
+                compute(to.memory);
+                break;
+            }
             copies = std::max(now, copies) + price(cost);
             break;
         case Kind::Collective:
             collective(cost, to);
             break;
         case Kind::Wait:
-            if (!cost.axis) return marks(cost) ? void() : wait_for({copies, 0}, to);
+            if (!cost.axis) return marks(cost) ? void() : wait_for({copies, 0, action}, to);
             std::deque<Started>& started = pending[cost.axis];
             if (started.empty()) return;  // of a message
             wait_for(started.front(), to);
@@ -120,6 +130,7 @@ StageTimes stage_times(const Prices& prices, const Walk& walk, const std::vector
                        int micros) {
     StageTimes t = {.actions = actions,
                     .seconds = std::vector<SecondsByKind>(actions.size()),
+                    .carried = std::vector<double>(actions.size()),
                     .message = std::vector<double>(actions.size()),
                     .near_message = std::vector<double>(actions.size()),
                     .before = {},
@@ -140,17 +151,15 @@ StageTimes stage_times(const Prices& prices, const Walk& walk, const std::vector
             const double far = t.message[size_t(e.action)] = clocks.price(cost);
             t.near_message[size_t(e.action)] = prices.measured ? far : seconds_of_message(prices, cost, true);
         }
+        clocks.action = e.action;
+        clocks.sends = e.action >= 0 && actions[size_t(e.action)].kind == Action::Send;
+        clocks.carried = 0;
         clocks.run(cost, to);
+        if (e.action >= 0) t.carried[size_t(e.action)] += clocks.carried;
         met |= began && e.action < 0 && meets_all_ranks(cost);
     }
     if (!met) t.after = std::exchange(t.norm, {});      // one rank
     return t;
-}
-
-Near near_of(const Prices& prices, int stage) {
-    const int stages = prices.mesh.pp;
-    const auto near = [&](int other) { return in_one_node(prices.mesh, stage, other, prices.machine); };
-    return {.previous = near((stage + stages - 1) % stages), .next = near((stage + 1) % stages)};
 }
 
 StageTimes at_stage(StageTimes t, const Near& near, int walked, int stages) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <deque>
 #include <map>
+#include <utility>
 
 #include "llmc/base/check.h"
 
@@ -38,6 +39,7 @@ struct StageRun {
     size_t next = 0;
     double now = 0;
     SecondsByKind by_kind = {};
+    double idle = 0;  // waited for messages since the last forward or backward
     bool draws = false;
     std::vector<DrawnSpan> spans = {};
 
@@ -59,6 +61,16 @@ struct StageRun {
     }
 };
 
+// The seconds of the action at `at` of the walk: less is exposed after a wait for a message.
+static SecondsByKind seconds_of_action(StageRun& run, const Action& a, size_t at) {
+    SecondsByKind seconds = run.times.seconds[at];
+    if (a.kind == Action::Send || run.times.carried.empty()) return seconds;
+    const double passed = std::min(std::exchange(run.idle, 0), run.times.carried[at]);
+    seconds.exposed -= passed;
+    seconds.hidden += passed;
+    return seconds;
+}
+
 using Messages = std::map<std::pair<int, int>, std::deque<double>>;  // arrivals, by sender and receiver
 
 // Runs a stage until it waits for a message that is not sent yet. Returns whether an action ran.
@@ -69,13 +81,15 @@ static bool advance(StageRun& run, int stage, int micros, Messages& messages) {
         if (a.kind == Action::Recv) {
             std::deque<double>& arrivals = messages[{a.peer, stage}];
             if (arrivals.empty()) break;
+            run.idle += std::max(0.0, arrivals.front() - run.now);
             run.now = std::max(run.now, arrivals.front());
             arrivals.pop_front();
             continue;
         }
         const size_t at = run.place(a, micros);
-        run.by_kind += run.times.seconds[at];
-        run.run(a, run.times.seconds[at].sum());
+        const SecondsByKind seconds = seconds_of_action(run, a, at);
+        run.by_kind += seconds;
+        run.run(a, seconds.sum());
         if (a.kind == Action::Send) messages[{stage, a.peer}].push_back(run.now + run.times.message[at]);
     }
     return run.next > first;

@@ -2,12 +2,13 @@
 // collectives over dp run beside the ops until awaited. All stages meet for the gradient norm; the slowest
 // stage decides.
 //
-// A stage's walk knows no messages: what its collectives do while the stage waits for one counts as exposed.
+// A stage's walk knows no messages. While a stage waits for one, collectives of earlier actions go on: so
+// much less is exposed in the next.
 //
-// Ranks differ by their stage alone: all tp and dp ranks of a stage do the same. So a step on 16,384 ranks
-// costs a walk of each distinct stage, of a few micro-batches.
+// All tp and dp ranks of a stage do the same. So a step on 16,384 ranks costs a walk of each distinct stage,
+// of a few micro-batches. Borders between nodes may lie differently in the copies of a pipeline (groups.h):
+// then the slowest copy decides.
 #pragma once
-#include <compare>
 #include <vector>
 
 #include "llmc/train/price/prices.h"
@@ -27,6 +28,7 @@ struct SecondsByKind {
 struct StageTimes {
     std::vector<Action> actions;         // of the walk
     std::vector<SecondsByKind> seconds;  // of each action; a receive: none
+    std::vector<double> carried = {};    // of `exposed`: waits for collectives that earlier actions started
     std::vector<double> message;         // seconds on the way, of each send; else 0
     std::vector<double> near_message = {};  // the same to a stage in the same node
     SecondsByKind before;                // clearing
@@ -39,12 +41,6 @@ struct StageTimes {
 StageTimes stage_times(const Prices& prices, const Walk& walk, const std::vector<Action>& actions,
                        int micros);
 
-// Which neighbours share the node of a stage. The first stage and the last are neighbours.
-struct Near {
-    bool previous = false, next = false;
-    auto operator<=>(const Near&) const = default;
-};
-Near near_of(const Prices& prices, int stage);
 // t: of the stage `walked`. Returns the times of a stage with neighbours `near`.
 StageTimes at_stage(StageTimes t, const Near& near, int walked, int stages);
 

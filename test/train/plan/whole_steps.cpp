@@ -1,10 +1,10 @@
 // Estimates of small meshes, against brute force: every rank and every micro-batch walked, none left out.
 #include <set>
 
-#include "llmc/comm/transport/launch.h"
 #include "llmc/train/plan/search.h"
 #include "llmc/train/run/distinct_stages.h"
 #include "test/tiny.h"
+#include "test/train/plan/all_ranks.h"
 
 namespace PRECISION {
 
@@ -26,47 +26,61 @@ static Machine nodes_of_4() {
     return m;
 }
 
-// The step of a copy of the pipeline: of the ranks at these places of dp and tp.
-static StepTime step_of_copy(const Config& cfg, const Machine& machine, int dp, int tp,
-                             Simulated micros = Simulated::All) {
+// The step of the first copy of the pipeline, of walks of all micro-batches.
+static StepTime step_of_copy(const Config& cfg, const Machine& machine, Simulated micros) {
     const Described gpu(kDescribedGpu);
-    Config planned = cfg;
-    planned.parallel.transport = TransportKind::Nccl;
+    const Config planned = over_nccl(cfg);
     const ParallelConfig& p = planned.parallel;
-    const Prices prices = {.machine = machine, .bf16 = kIsBf16, .mesh = mesh_shape(p, kRanks)};
+    Prices prices = {.machine = machine, .bf16 = kIsBf16, .mesh = mesh_shape(p, kRanks)};
+    const std::vector<StagePlace> places = distinct_copies(prices.mesh, machine).front();
     std::vector<StageTimes> times;
     PipelineShape shape = {};
     for (int s = 0; s < p.pp; s++) {
-        const auto rank = described_mesh(p, kRanks, (dp * p.pp + s) * p.tp + tp);
+        const auto rank = described_mesh(p, kRanks, s * p.tp);
         const Walk walk =
             walk_of_run(planned, rank->mesh, {.micro_batch = cfg.train.micro_batch, .micros = 0});
         const Stage stage = make_stage(planned, rank->mesh, cfg.train.micro_batch);
         shape = stage.shape;
+        prices.groups = &places[size_t(s)].groups;
         const StageTimes t = stage_times(prices, walk, stage.actions, shape.micros);
-        times.push_back(at_stage(t, near_of(prices, s), s, p.pp));
+        times.push_back(at_stage(t, places[size_t(s)].near, s, p.pp));
     }
     std::vector<const StageTimes*> stages;
     for (const StageTimes& t : times) stages.push_back(&t);
     return step_time(shape, stages, micros);
 }
 
-// The slowest copy decides. Where groups have copies of the state, only the first sums squares of it.
-static double whole_step(const Config& cfg, const Machine& machine) {
-    const ParallelConfig& p = cfg.parallel;
-    double slowest = 0;
-    for (int dp = 0; dp < kRanks / (p.tp * p.pp); dp++)
-        for (int tp = 0; tp < p.tp; tp++)
-            slowest = std::max(slowest, step_of_copy(cfg, machine, dp, tp).seconds);
-    return slowest;
+// Largest difference of a plan's seconds from those of all ranks, as a share of them, and of bubble and
+// exposed communication, as shares of the step.
+struct Tolerance {
+    double seconds, shares;
+};
+
+static void expect_whole(const Config& c, int ranks, const Machine& machine, const Tolerance& most) {
+    const ParallelConfig& p = c.parallel;
+    const StepTime few = estimate(c, ranks, machine).step, whole = step_of_all_ranks(c, machine, ranks);
+    const double bubble = few.bubble / few.seconds - whole.bubble / whole.seconds;
+    const double exposed = few.by_kind.exposed / few.seconds - whole.by_kind.exposed / whole.seconds;
+    EXPECT(std::abs(few.seconds / whole.seconds - 1) < most.seconds && std::abs(bubble) < most.shares &&
+               std::abs(exposed) < most.shares,
+           "tp %d, pp %d x %d, zero %d of %d, micro %d, recompute %s: %g s, whole %g s; bubble %+g of the "
+           "step, exposed %+g",
+           p.tp, p.pp, p.virtual_stages, p.zero, p.zero_group, c.train.micro_batch,
+           c.memory.recompute.text().c_str(), few.seconds, whole.seconds, bubble, exposed);
 }
 
-static void expect_whole(const Config& c, const Machine& machine, double most) {
-    const ParallelConfig& p = c.parallel;
-    const double few = estimate(c, kRanks, machine).step.seconds, whole = whole_step(c, machine);
-    EXPECT(std::abs(few / whole - 1) < most,
-           "tp %d, pp %d x %d, zero %d of %d, micro %d, recompute %s: %g s, whole %g s", p.tp, p.pp,
-           p.virtual_stages, p.zero, p.zero_group, c.train.micro_batch, c.memory.recompute.text().c_str(),
-           few, whole);
+// ZeRO 2 and 3 need 4% on 8 ranks, and 8% on 12, where borders make some stages slower than others. A
+// micro-batch waits there for collectives that the one before has started, and all copies of the pipeline
+// must have come to them. Copies come at different times, and what a wait for a message leaves of a
+// collective differs by micro-batch; a plan simulates one copy.
+//
+// Shares are those of the busiest rank: where stages are almost equally busy, it may be one of another stage,
+// which waits 6% more or less.
+static Tolerance tolerance(const Config& c, int ranks) {
+    const bool zero_1 = c.parallel.zero < 2;
+    if (ranks == kRanks) return zero_1 ? Tolerance(0.01, 0.015) : Tolerance(0.04, 0.045);
+    if (zero_1) return {.seconds = 0.015, .shares = 0.06};
+    return {.seconds = 0.08, .shares = 0.1};
 }
 
 // Two nodes: ZeRO over all ranks, and over those of a node; pipelines with borders of both kinds.
@@ -75,11 +89,36 @@ TEST(a_few_walks_stand_for_all_ranks_and_micro_batches) {
     std::set<int> tp, micro;
     for (const Config& c : candidates_of(planned_config(), kRanks, machine)) {
         tp.insert(c.parallel.tp), micro.insert(c.train.micro_batch);
-        // a micro-batch may wait for collectives of the previous micro-batch: not quite like any other
-        expect_whole(c, machine, c.parallel.zero < 2 ? 0.01 : 0.03);
+        expect_whole(c, kRanks, machine, tolerance(c, kRanks));
     }
     EXPECT(tp == std::set<int>({1, 2, 4, 8}) && *micro.rbegin() == 32, "tp to %d, micro-batch to %d",
            *tp.rbegin(), *micro.rbegin());
+}
+
+// 12 ranks on nodes of 8. tp 2, dp 6: 4 and 2 of a group of ZeRO lie together. pp 3, dp 4: the border cuts
+// the third copy alone, after two stages. tp 3 and tp 6: some groups are cut, others whole.
+TEST(borders_of_nodes_cut_some_copies_and_groups) {
+    Config cfg = planned_config(24);
+    cfg.model.layers = 6, cfg.model.heads = 12, cfg.model.channels = 384;
+    std::set<std::pair<int, int>> meshes;  // tp, pp
+    for (const Config& c : candidates_of(cfg, 12, h100())) {
+        if (c.memory.recompute != Recompute::None) continue;
+        meshes.insert({c.parallel.tp, c.parallel.pp});
+        expect_whole(c, 12, h100(), tolerance(c, 12));
+    }
+    for (const std::pair<int, int>& mesh : {std::pair(2, 1), {1, 3}, {3, 4}, {6, 2}})
+        EXPECT(meshes.contains(mesh), "no tp %d, pp %d", mesh.first, mesh.second);
+}
+
+// Nodes of 8, slow links between them: each copy of 3 stages sends over a border once or never, none over
+// two. 3%: copies meet to sum gradients of the last micro-batch.
+TEST(a_step_is_as_slow_as_its_slowest_copy) {
+    Config cfg = planned_config(48);
+    cfg.model.layers = 6;
+    cfg.parallel.pp = 3;
+    Machine slow = h100();
+    slow.network_gbs = 0.5;
+    expect_whole(cfg, 24, slow, {.seconds = 0.03, .shares = 0.015});
 }
 
 // 256 sequences, one at once: the pipeline's filling and emptying are simulated, the micro-batches between
@@ -92,11 +131,11 @@ TEST(many_micro_batches_take_what_a_few_say) {
         if (c.train.micro_batch > 1 || c.memory.recompute != Recompute::None || p.zero_group) continue;
         if (p.tp > 1 && p.pp == 1) continue;
         stages.insert(p.pp);
-        const double few = step_of_copy(c, machine, 0, 0, Simulated::Few).seconds,
-                     all = step_of_copy(c, machine, 0, 0).seconds;
+        const double few = step_of_copy(c, machine, Simulated::Few).seconds,
+                     all = step_of_copy(c, machine, Simulated::All).seconds;
         EXPECT(std::abs(few / all - 1) < 0.003, "pp %d x %d, zero %d: %g s, all simulated %g s", p.pp,
                p.virtual_stages, p.zero, few, all);
-        expect_whole(c, machine, p.zero < 2 ? 0.01 : 0.04);
+        expect_whole(c, kRanks, machine, tolerance(c, kRanks));
     }
     EXPECT(stages == std::set<int>({1, 2, 4}), "%zu numbers of stages", stages.size());
 }
@@ -111,9 +150,7 @@ TEST(stages_of_different_blocks_are_planned_apart) {
     const DistinctStages windows = distinct_stages(cfg);
     EXPECT(windows.stages == std::vector<int>({0, 1, 2, 7}) && windows.of[3] == 1, "%zu stages",
            windows.stages.size());
-    const double few = estimate(cfg, kRanks, h100()).step.seconds;
-    const double whole = whole_step(cfg, h100());
-    EXPECT(std::abs(few / whole - 1) < 0.01, "%g s, whole %g s", few, whole);
+    expect_whole(cfg, kRanks, h100(), {.seconds = 0.01, .shares = 0.01});
 
     cfg.model.window = {0};
     cfg.model.value_embeddings = ValueEmbeddings::Alternate;

@@ -120,19 +120,35 @@ TEST(a_sum_may_go_between_nodes_and_then_inside_them) {
 // node.
 TEST(neighbouring_stages_may_share_a_node) {
     Prices p = slow_machine();
-    const auto near = [&](int stage, int other) { return in_one_node(p.mesh, stage, other, p.machine); };
+    const auto near = [&](int stage, int other, int copy = 0) {
+        return in_one_node(p.mesh, copy, stage, other, p.machine);
+    };
     p.mesh = {.pp = 8, .tp = 4};
     EXPECT(near(0, 1) && !near(1, 2) && near(2, 3) && !near(7, 0), "tp 4");
-    p.mesh = {.pp = 12};
-    EXPECT(near(3, 4) && !near(7, 8) && near(8, 11), "one copy");
     p.mesh = {.dp = 2, .pp = 12};
-    EXPECT(near(0, 1) && !near(3, 4) && !near(7, 8), "two copies");
+    EXPECT(near(3, 4) && !near(7, 8) && near(8, 11), "the first copy");
+    EXPECT(near(0, 1, 1) && !near(3, 4, 1) && near(7, 8, 1), "the second copy");
     p.mesh = {.pp = 8};
     EXPECT(near(0, 7), "a node");
     p.mesh = {.dp = 2, .pp = 8};
     const Cost send = {.name = "send", .kind = Kind::Collective, .read = 1000000000, .axis = "pp"};
     EXPECT_NEAR(seconds_of_message(p, send, true), 2, 1e-9);
     EXPECT_NEAR(seconds_of_message(p, send, false), 10, 1e-9);
+}
+
+// 3 stages on nodes of 8: the border of the first and second node cuts the third copy, that of the second and
+// third the sixth. Copies repeat after 8.
+TEST(copies_of_a_pipeline_differ_where_borders_cut_them) {
+    Machine machine = slow_machine().machine;
+    machine.gpus_per_node = 8;
+    const auto distinct = [&](const MeshShape& mesh) { return distinct_copies(mesh, machine).size(); };
+    EXPECT(distinct({.dp = 16, .pp = 3, .shard = 16}) == 3, "whole; cut after two stages; after one");
+    EXPECT(distinct({.dp = 4096, .pp = 4, .shard = 4096}) == 1, "whole nodes");
+    EXPECT(distinct({.dp = 2, .tp = 6, .shard = 2}) == 2, "tp 6");
+    EXPECT(distinct({.dp = 12, .shard = 6}) == 4, "groups of ZeRO and their replicas: whole or cut, each");
+    // cp is part of the groups of ZeRO: a node has all 8 of its ranks in one
+    EXPECT(members_of({.dp = 8, .cp = 2, .shard = 16}, "shard", machine) ==
+           Members({.all = 16, .inside = 8, .nodes = 2, .in_pod = 16}), "cp 2");
 }
 
 // dp with a stride of 3 ranks on nodes of 8: ranks 6 and 9, of a group of two, lie in different nodes.

@@ -40,6 +40,26 @@ static StepTime time_of(const PipelineShape& shape, double message = 0, int slow
     return step_time(shape, EvenStages(shape, message, slow, load).all);
 }
 
+// One micro-batch. The second stage waits 2 s for its input; a collective of an earlier action, which would
+// expose 0.75 s of the forward's 1 s, ends meanwhile.
+TEST(collectives_go_on_while_a_stage_waits_for_a_message) {
+    const PipelineShape shape = {2, 1, 1, PipelineSchedule::OneFOneB};
+    EvenStages stages(shape);
+    StageTimes& last = stages.times[1];
+    last.carried = std::vector<double>(last.actions.size());
+    for (size_t i = 0; i < last.actions.size(); i++) {
+        if (last.actions[i].kind != Action::Forward) continue;
+        last.seconds[i].exposed = 1;
+        last.carried[i] = 0.75;
+    }
+    const StepTime t = step_time(shape, stages.all);
+    EXPECT_NEAR(t.by_kind.exposed, 0.25, 1e-9);
+    EXPECT_NEAR(t.by_kind.hidden, 0.75, 1e-9);
+    EXPECT_NEAR(t.seconds, 2 * (kForward + kBackward) + 0.25, 1e-9);
+    last.carried.assign(last.actions.size(), 0);
+    EXPECT_NEAR(step_time(shape, stages.all).by_kind.exposed, 1, 1e-9);
+}
+
 // Narayanan et al. 2021, arXiv 2104.04473, section 2.2: (m + (p - 1) / v) (f + b). 1,000 micro-batches:
 // beyond the number that is simulated individually.
 TEST(the_bubble_is_the_papers) {

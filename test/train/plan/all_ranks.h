@@ -1,0 +1,221 @@
+// The step of a small mesh by brute force: every rank walks every micro-batch at its real place. A collective
+// starts when the last of its members arrives; a message ends when its receiver has it.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "llmc/comm/transport/launch.h"
+#include "llmc/train/plan/estimate.h"
+#include "llmc/train/price/step_time.h"
+#include "llmc/train/run/model.h"
+
+namespace PRECISION {
+
+struct Border {
+    int parts, smallest;
+};
+// How borders every `gpus` ranks cut these ranks.
+inline Border cut(const std::vector<int>& ranks, int gpus) {
+    std::map<int, int> parts;
+    for (const int r : ranks) parts[gpus ? r / gpus : 0]++;
+    int smallest = int(ranks.size());
+    for (const auto& [part, members] : parts) smallest = std::min(smallest, members);
+    return {.parts = int(parts.size()), .smallest = smallest};
+}
+
+// The ranks of a rank's group on an axis.
+inline std::vector<int> group_of(const MeshShape& mesh, int ranks, int rank, size_t axis) {
+    const Place own = places_of(mesh, rank)[axis];
+    if (own.size == 1) return {rank};
+    std::vector<int> found;
+    for (int r = 0; r < ranks; r++) {
+        const Place at = places_of(mesh, r)[axis];
+        if (at.size > 1 && at.color == own.color) found.push_back(r);
+    }
+    return found;
+}
+
+inline Groups groups_at(const MeshShape& mesh, int ranks, int rank, const Machine& machine) {
+    Groups groups;
+    for (size_t axis = 0; axis < groups.size(); axis++) {
+        const std::vector<int> members = group_of(mesh, ranks, rank, axis);
+        const Border node = cut(members, machine.gpus_per_node);
+        groups[axis] = {.all = int(members.size()),
+                        .inside = node.smallest,
+                        .nodes = node.parts,
+                        .in_pod = cut(members, machine.pod_gpus).smallest};
+    }
+    return groups;
+}
+
+inline size_t axis_at(std::string_view name) {
+    return size_t(std::find(axis_names, axis_names + kAxes, name) - axis_names);
+}
+
+// A collective of a group: its members join one after the other.
+struct Meeting {
+    int joined = 0;
+    double last = 0, end = 0;  // when the last joined; when it ends
+};
+using Meetings = std::deque<Meeting>;
+
+struct WalkingRank {
+    int rank = 0, members[kAxes] = {};
+    Groups groups = {};
+    Prices prices = {};
+    std::unique_ptr<Walk> walk;
+    std::vector<Action> actions;            // of the walk
+    std::vector<double> seconds;            // of each cost
+    Meetings* meetings[kAxes] = {};         // of its groups
+    size_t joins[kAxes] = {};               // so far
+    std::deque<size_t> started[kAxes] = {}; // places in `meetings`, to be awaited
+    size_t next = 0;                        // entry
+    bool joined = false;                    // the meeting of the next entry
+    double now = 0, copies = 0;
+    SecondsByKind by_kind = {};
+
+    bool sends(const Walk::Entry& e) const {
+        return e.action >= 0 && actions[size_t(e.action)].kind == Action::Send;
+    }
+    // Time that passes while other members are late is no time of the collective.
+    bool await(size_t axis, size_t i) {
+        const Meeting& m = (*meetings[axis])[i];
+        if (m.joined < members[axis]) return false;
+        by_kind.exposed += std::max(0.0, m.end - std::max(now, m.last));
+        now = std::max(now, m.end);
+        return true;
+    }
+    void join(size_t axis, double busy) {
+        const size_t i = joins[axis]++;
+        if (meetings[axis]->size() == i) meetings[axis]->emplace_back();
+        Meeting& m = (*meetings[axis])[i];
+        m.last = std::max(m.last, now);
+        m.joined++;
+        m.end = std::max(m.last, i ? (*meetings[axis])[i - 1].end : 0) + busy;
+    }
+    bool collective(const Cost& cost, double busy) {
+        const size_t axis = axis_at(cost.axis);
+        const std::string_view verb = cost.name;
+        const size_t i = joins[axis] - joined;
+        if (!joined) join(axis, busy);
+        joined = true;
+        if (verb == "all_gather" || verb == "reduce_scatter" || verb == "all_to_all")
+            started[axis].push_back(i);
+        else if (!await(axis, i))
+            return false;
+        joined = false;
+        return true;
+    }
+    bool wait(const Cost& cost) {
+        if (!cost.axis) {
+            if (std::string_view(cost.name) != "mark_copies") {
+                by_kind.exposed += std::max(0.0, copies - now);
+                now = std::max(now, copies);
+            }
+            return true;
+        }
+        std::deque<size_t>& waiting = started[axis_at(cost.axis)];
+        if (waiting.empty()) return true;
+        if (!await(axis_at(cost.axis), waiting.front())) return false;
+        waiting.pop_front();
+        return true;
+    }
+};
+
+// By sender and receiver: when messages arrive.
+using Arrivals = std::map<std::pair<int, int>, std::deque<double>>;
+
+// Returns false while a receiver waits.
+inline bool pass_message(WalkingRank& r, const Cost& cost, Arrivals& arrivals) {
+    const MeshShape& mesh = r.prices.mesh;
+    const int peer = r.rank + (cost.peer - r.rank / (mesh.tp * mesh.cp) % mesh.pp) * mesh.tp * mesh.cp;
+    const std::string_view verb = cost.name;
+    if (verb == "send") {
+        const int gpus = r.prices.machine.gpus_per_node;
+        const double way = seconds_of_message(r.prices, cost, !gpus || r.rank / gpus == peer / gpus);
+        arrivals[{r.rank, peer}].push_back(r.now + way);
+    } else if (verb == "recv") {
+        std::deque<double>& waiting = arrivals[{peer, r.rank}];
+        if (waiting.empty()) return false;
+        r.now = std::max(r.now, waiting.front());
+        waiting.pop_front();
+    }
+    return true;
+}
+
+// Returns false if the rank must wait for another that has not come so far.
+inline bool pass_entry(WalkingRank& r, Arrivals& arrivals) {
+    const Walk::Entry& e = r.walk->entries[r.next];
+    const Cost& cost = r.walk->of(e);
+    const double seconds = r.seconds[size_t(e.cost)];
+    if (cost.axis && std::string_view(cost.axis) == "pp") return pass_message(r, cost, arrivals);
+    switch (cost.kind) {
+        case Kind::Collective: return r.collective(cost, seconds);
+        case Kind::Wait: return r.wait(cost);
+        case Kind::Copy:
+            if (!r.sends(e)) {
+                r.copies = std::max(r.now, r.copies) + seconds;
+                return true;
+            }
+            r.by_kind.memory += seconds_of_sent_copy(r.prices, cost);
+            r.now += seconds_of_sent_copy(r.prices, cost);
+            return true;
+        case Kind::Product: r.by_kind.products += seconds; break;
+        case Kind::Attention: r.by_kind.attention += seconds; break;
+        case Kind::Memory: r.by_kind.memory += seconds; break;
+    }
+    r.now += seconds;
+    return true;
+}
+
+inline WalkingRank walking_rank(const Config& cfg, const Machine& machine, int ranks, int rank,
+                                std::map<std::pair<size_t, int>, Meetings>& meetings) {
+    const auto on = described_mesh(cfg.parallel, ranks, rank);
+    WalkingRank r;
+    r.rank = rank;
+    r.prices = {.machine = machine, .bf16 = sizeof(floatX) == 2, .mesh = mesh_shape(cfg.parallel, ranks)};
+    r.groups = groups_at(r.prices.mesh, ranks, rank, machine);
+    r.walk = std::make_unique<Walk>(
+        walk_of_run(cfg, on->mesh, {.micro_batch = cfg.train.micro_batch, .micros = 0}));
+    r.actions = make_stage(cfg, on->mesh, cfg.train.micro_batch).actions;
+    for (size_t axis = 0; axis < kAxes; axis++) {
+        r.members[axis] = r.groups[axis].all;
+        r.meetings[axis] = &meetings[{axis, on->places[axis].color}];
+    }
+    return r;
+}
+
+inline StepTime step_of_all_ranks(const Config& cfg, const Machine& machine, int ranks) {
+    const Described gpu(kDescribedGpu);
+    const Config planned = over_nccl(cfg);
+    std::map<std::pair<size_t, int>, Meetings> meetings;  // by axis and colour
+    std::vector<WalkingRank> all;
+    for (int r = 0; r < ranks; r++) all.push_back(walking_rank(planned, machine, ranks, r, meetings));
+    for (WalkingRank& r : all) {
+        r.prices.groups = &r.groups;
+        for (const Cost& c : r.walk->costs)
+            r.seconds.push_back(c.kind == Kind::Collective ? seconds_of_collective(r.prices, c)
+                                                           : seconds_of_op(r.prices, c));
+    }
+    Arrivals arrivals;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (WalkingRank& r : all)
+            for (; r.next < r.walk->entries.size() && pass_entry(r, arrivals); r.next++) moved = true;
+    }
+    StepTime step;
+    for (const WalkingRank& r : all) {
+        EXPECT(r.next == r.walk->entries.size(), "rank %d waits for ever", r.rank);
+        step.seconds = std::max(step.seconds, r.now);
+        if (r.by_kind.sum() > step.by_kind.sum()) step.by_kind = r.by_kind;
+    }
+    step.bubble = step.seconds - step.by_kind.sum();
+    return step;
+}
+
+}  // namespace PRECISION
