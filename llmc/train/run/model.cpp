@@ -81,7 +81,7 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
 //     0.09 MB     always, on any mesh; 0.05 for each further thread
 //     0.25 MB     where checkpoints are saved; so in each rank that is a thread
 //     0.3 MB      with texts
-//     0.9 MB      where weights are read
+//     1 MB        where weights are read
 //     0.5 MB      with traces and statistics of tensors
 //     0.2 MB      where a library allocates; 1.6 where it does so in several threads (malloc keeps blocks)
 // On a GPU: the device's page tables for pinned memory of the host, 8 bytes a page of 4 KB, in pages of 2 MB.
@@ -90,7 +90,7 @@ static size_t bytes_of_program(const Model& m, const Config& cfg) {
     if (!ops::reached_by_host()) return m.host.bytes() / 512 + (4 << 20);
     size_t bytes = 130'000 + 50'000 * size_t(ops::target().threads - 1);
     if (m.decoder) bytes += 400'000;
-    if (!starts_random(cfg.model.init)) bytes += 1'000'000;
+    if (!starts_random(cfg.model.init)) bytes += 1'200'000;
     if (m.tensors) bytes += 600'000;
     if (m.library_bytes) bytes += ops::target().threads > 1 ? 2'000'000 : 400'000;
     const Group& world = *m.mesh.world.group;
