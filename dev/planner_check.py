@@ -212,10 +212,10 @@ def main():
     fitted = {r["id"] for own in rows_to_fit(rows).values() for r in own}
     found = [f | {"fitted": f["id"] in fitted} for f in planned if f["measured"]]
     of_both = [f for f in found if f["gpu"] in ("a100", "h100")]
-    totals = [summary(in_bf16(found), "A100 and H100 in bf16"), summary(of_both, "with the rows in fp16"),
-              summary(found, "with other GPUs"),
-              summary(held_out(in_bf16(found)), "held back, of A100 and H100 in bf16"),
-              summary(held_out(found), "all that are held back")]
+    totals = [summary(in_bf16(found), "A100 and H100 in bf16"), summary(of_both, "With the rows in fp16"),
+              summary(found, "With other GPUs"),
+              summary(held_out(in_bf16(found)), "Held back, of A100 and H100 in bf16"),
+              summary(held_out(found), "All that are held back")]
     times = [*table(found), "", *by_source(found), "", *totals,
              *outliers({f["id"]: f["error"] for f in found}, file["outliers"]), *left_out(file["left_out"])]
     memory = memory_table(planned) + outliers({f["id"]: memory_error(f) for f in planned if f["measured_gb"]},

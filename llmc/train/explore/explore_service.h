@@ -7,8 +7,8 @@
 //     /speed.json?...  the same mesh on other numbers of GPUs
 //     /best.json?...   the fastest mesh of so many GPUs, by --plan=search
 //
-// Settings that cannot be are answered by status 400 and one line, or by status 400 and the page, which shows
-// the line; the server goes on.
+// Impossible settings get status 400 and one line; `/` then sends the page, which shows the line. The server
+// goes on.
 #pragma once
 #include <atomic>
 #include <mutex>

@@ -1,7 +1,7 @@
 // Which ranks share a node: what the places of ranks in the mesh say about their links.
 //
-// Ranks fill nodes one after the other, so a border between nodes may cut a group of an axis in one copy of
-// the pipeline (an index of dp) and none in the next.
+// Ranks fill nodes one after the other. A copy of the pipeline is an index of dp. A border between nodes may
+// cut a group of an axis in one copy and none in the next.
 #pragma once
 #include <array>
 #include <compare>
@@ -10,8 +10,8 @@
 #include "llmc/comm/mesh.h"
 #include "llmc/train/price/cluster.h"
 
-// Members of a group: all of them, the fewest that lie together in a node, the nodes that they lie on, and
-// the fewest in a pod.
+// Numbers of a group. all: its members. inside: the fewest members in one node. nodes: with members. in_pod:
+// the fewest members in one pod.
 struct Members {
     int all = 1, inside = 1, nodes = 1, in_pod = 1;
     auto operator<=>(const Members&) const = default;

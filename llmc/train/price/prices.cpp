@@ -114,7 +114,7 @@ static double share_of_adapters(const Prices& p, std::string_view axis) {
     const Machine& on = p.machine;
     if (on.rails == 0 || (axis != "pp" && axis != "tied")) return 1;
     const int each = (on.gpus_per_node + on.rails - 1) / on.rails;      // GPUs of an adapter
-    const int stages = priced_members(p, "pp").inside;      // of a node
+    const int stages = priced_members(p, "pp").inside;             // of a node
     const int sending = std::max(1, on.gpus_per_node / stages);         // neighbours
     return double(each) / std::min(each, sending);
 }

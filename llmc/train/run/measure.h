@@ -11,8 +11,8 @@
 namespace PRECISION {
 
 // Memory beyond the amount at construction, to compare with the plan. Ranks of a process share the amount
-// evenly. Pages that other processes use as well are left out: code that is read from its file meanwhile,
-// which the system drops at will, and MPI's segments between processes. Construction is collective.
+// evenly. Two kinds of pages that processes share are left out: code read from its file meanwhile, which the
+// system drops at will, and MPI's segments between processes. Construction is collective.
 struct PeakMemory {
     const Axis& ranks;
     size_t baseline, shared;

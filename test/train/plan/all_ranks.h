@@ -53,10 +53,6 @@ inline Groups groups_at(const MeshShape& mesh, int ranks, int rank, const Machin
     return groups;
 }
 
-inline size_t axis_at(std::string_view name) {
-    return size_t(std::find(axis_names, axis_names + kAxes, name) - axis_names);
-}
-
 // A collective of a group: its members join one after the other.
 struct Meeting {
     int joined = 0;
@@ -99,7 +95,7 @@ struct WalkingRank {
         m.end = std::max(m.last, i ? (*meetings[axis])[i - 1].end : 0) + busy;
     }
     bool collective(const Cost& cost, double busy) {
-        const size_t axis = axis_at(cost.axis);
+        const size_t axis = index_of_axis(cost.axis);
         const std::string_view verb = cost.name;
         const size_t i = joins[axis] - joined;
         if (!joined) join(axis, busy);
@@ -119,9 +115,9 @@ struct WalkingRank {
             }
             return true;
         }
-        std::deque<size_t>& waiting = started[axis_at(cost.axis)];
+        std::deque<size_t>& waiting = started[index_of_axis(cost.axis)];
         if (waiting.empty()) return true;
-        if (!await(axis_at(cost.axis), waiting.front())) return false;
+        if (!await(index_of_axis(cost.axis), waiting.front())) return false;
         waiting.pop_front();
         return true;
     }

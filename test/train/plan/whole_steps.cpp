@@ -50,8 +50,8 @@ static StepTime step_of_copy(const Config& cfg, const Machine& machine, Simulate
     return step_time(shape, stages, micros);
 }
 
-// Largest difference of a plan's seconds from those of all ranks, as a share of them, and of bubble and
-// exposed communication, as shares of the step.
+// The largest differences between a plan and the walk of all ranks. seconds: of the step, relative. shares:
+// of bubble and exposed communication, both as shares of the step.
 struct Tolerance {
     double seconds, shares;
 };
@@ -74,8 +74,8 @@ static void expect_whole(const Config& c, int ranks, const Machine& machine, con
 // must have come to them. Copies come at different times, and what a wait for a message leaves of a
 // collective differs by micro-batch; a plan simulates one copy.
 //
-// Shares are those of the busiest rank: where stages are almost equally busy, it may be one of another stage,
-// which waits 6% more or less.
+// Shares are those of the busiest rank. Where stages are almost equally busy, plan and walk may name ranks of
+// different stages, whose waits differ by 6% of the step.
 static Tolerance tolerance(const Config& c, int ranks) {
     const bool zero_1 = c.parallel.zero < 2;
     if (ranks == kRanks) return zero_1 ? Tolerance(0.01, 0.015) : Tolerance(0.04, 0.045);
@@ -95,8 +95,9 @@ TEST(a_few_walks_stand_for_all_ranks_and_micro_batches) {
            *tp.rbegin(), *micro.rbegin());
 }
 
-// 12 ranks on nodes of 8. tp 2, dp 6: 4 and 2 of a group of ZeRO lie together. pp 3, dp 4: the border cuts
-// the third copy alone, after two stages. tp 3 and tp 6: some groups are cut, others whole.
+// 12 ranks on nodes of 8. With tp 2 and dp 6, one node has four members of a group of ZeRO, the other two.
+// With pp 3 and dp 4, the border cuts the third copy alone, after two stages. With tp 3 and tp 6, the border
+// cuts some groups and leaves others whole.
 TEST(borders_of_nodes_cut_some_copies_and_groups) {
     Config cfg = planned_config(24);
     cfg.model.layers = 6, cfg.model.heads = 12, cfg.model.channels = 384;
@@ -110,8 +111,8 @@ TEST(borders_of_nodes_cut_some_copies_and_groups) {
         EXPECT(meshes.contains(mesh), "no tp %d, pp %d", mesh.first, mesh.second);
 }
 
-// Nodes of 8, slow links between them: each copy of 3 stages sends over a border once or never, none over
-// two. 3%: copies meet to sum gradients of the last micro-batch.
+// Nodes of 8 with slow links between them: each copy of three stages sends over one border or over none. The
+// tolerance of 3% is for the copies, which meet to sum the gradients of the last micro-batch.
 TEST(a_step_is_as_slow_as_its_slowest_copy) {
     Config cfg = planned_config(48);
     cfg.model.layers = 6;

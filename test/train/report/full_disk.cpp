@@ -17,13 +17,17 @@ static size_t whole_records(const string& events) {
     return at;
 }
 
+// Makes a small disk at `disk`; size: as mount takes it. false: not allowed here, and the test is skipped.
+static bool mounted(const string& disk, const string& size) {
+    std::filesystem::create_directories(disk);
+    if (run("mount -t tmpfs -o size=" + size + " none " + disk).code == 0) return true;
+    skip("mounting a small disk is not allowed here");
+    return false;
+}
+
 TEST(a_disk_that_fills_up_costs_whole_rows) {
     const string disk = folder("small_disk"), run_dir = disk + "/run";
-    std::filesystem::create_directories(disk);
-    if (run("mount -t tmpfs -o size=48k none " + disk).code != 0) {
-        skip("mounting a small disk is not allowed here");
-        return;
-    }
+    if (!mounted(disk, "48k")) return;
     json changes = text_config();
     const string task = task_file("last", R"("accuracy": "greedy")", {{"the small", {" model"}}});
     changes.merge_patch({{"run", {{"dir", run_dir}}}, {"train", {{"steps", 400}}}, {"sample", {{"every", 0}}},
@@ -52,11 +56,7 @@ TEST(a_disk_that_fills_up_costs_whole_rows) {
 // Checkpoints have room, then something else fills the disk.
 TEST(a_run_resumes_on_a_full_disk) {
     const string disk = folder("full_disk"), run_dir = disk + "/run";
-    std::filesystem::create_directories(disk);
-    if (run("mount -t tmpfs -o size=4m none " + disk).code != 0) {
-        skip("mounting a small disk is not allowed here");
-        return;
-    }
+    if (!mounted(disk, "4m")) return;
     json changes = text_config();
     changes.merge_patch({{"run", {{"dir", run_dir}}}, {"train", {{"steps", 2}}}, {"sample", {{"every", 0}}},
                          {"eval", {{"every", 0}}}, {"checkpoint", {{"every", 2}}}});
