@@ -111,7 +111,8 @@ static int run(Options& options) {
 
     if (options.explore) {
         const auto planner_of = [](Config& cfg) { return precision_to_plan(cfg).planner; };
-        return explore({options.config, options.command, planner_of}, {options.port, options.host});
+        const std::string command = with_settings(options.program, options.settings);
+        return explore({options.config, command, planner_of}, {options.port, options.host});
     }
 
     allow_many_files();

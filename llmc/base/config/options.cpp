@@ -101,6 +101,12 @@ std::string for_shell(const std::string& text) {
     return quoted + "'";
 }
 
+std::string with_settings(std::string program,
+                          const std::vector<std::pair<std::string, std::string>>& settings) {
+    for (const auto& [key, value] : settings) program += " --" + key + "=" + for_shell(value);
+    return program;
+}
+
 // --watch, --explore, --port, --host, --report.
 static void read_page_flags(const cxxopts::ParseResult& flags, Options& o) {
     if (flags.count("watch")) o.watch = flags["watch"].as<std::string>();
@@ -178,11 +184,7 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
     check_programs(o);
     if (!o.config_path.empty()) o.config = load_config(o.config_path);
     o.program = "./train_gpt " + (for_shell(o.config_path.empty() ? "{}" : o.config_path));
-    o.command = o.program;
-    for (const auto& [path, value] : o.settings) {
-        set_value(o.config, path, value);
-        o.command += " --" + path + "=" + for_shell(value);
-    }
+    for (const auto& [path, value] : o.settings) set_value(o.config, path, value);
     if (o.evaluate) o.config.eval.tasks = names_in(*o.evaluate);
     apply_depth(o.config);
     if (complete) complete(o);

@@ -14,7 +14,6 @@ struct Options {
     std::optional<std::string> plan;          // --plan: ""; --plan=search
     std::string program;                      // "./train_gpt CONFIG"
     std::vector<std::pair<std::string, std::string>> settings;      // --KEY=VALUE, in their order
-    std::string command;                      // the program and its settings, without flags
     std::optional<std::string> generate;      // --generate=TEXT
     std::optional<std::string> evaluate;      // --evaluate=TASK,...: into eval.tasks
     bool chat = false;                        // the text is a message, which the model answers
@@ -32,6 +31,10 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
 
 // Quoted where a shell would split or change the text.
 std::string for_shell(const std::string& text);
+
+// "PROGRAM --KEY=VALUE ...", for a shell.
+std::string with_settings(std::string program,
+                          const std::vector<std::pair<std::string, std::string>>& settings);
 
 // Text of --help: usage, every key with default and meaning, exit codes. formats: lines on --export.
 std::string help_text(const std::string& formats = "");

@@ -1,6 +1,6 @@
 #include "llmc/train/plan/plan.h"
 
-#include <map>
+#include <set>
 
 #include "llmc/base/config/options.h"
 #include "llmc/base/console.h"
@@ -49,12 +49,11 @@ static int print_plan(const Planned& p, bool json) {
 // With the settings that the search leaves alone, then with those that it chooses.
 static std::string command_of(const Search& found, const PlanRequest& request) {
     if (found.best.empty()) return "";
-    std::map<std::string, std::string> chosen;
-    for (const auto& [key, value] : settings_of(found.best.front())) chosen[key] = value;
-    std::string command = request.program;
-    for (const auto& [key, value] : request.settings)
-        if (!chosen.contains(key)) command += fmt::format(" --{}={}", key, for_shell(value));
-    return command + " " + options_of(found.best.front());
+    std::set<std::string> chosen;
+    for (const auto& [key, value] : settings_of(found.best.front())) chosen.insert(key);
+    auto others = request.settings;
+    std::erase_if(others, [&](const auto& setting) { return chosen.contains(setting.first); });
+    return with_settings(request.program, others) + " " + options_of(found.best.front());
 }
 
 // measured: of this machine, else empty.
