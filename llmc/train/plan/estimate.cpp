@@ -1,8 +1,10 @@
 #include "llmc/train/plan/estimate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
+#include "llmc/base/config/sharding.h"
 #include "llmc/base/context.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/train/log/step_meter.h"
@@ -34,8 +36,8 @@ static Estimate without_figures(const Config& cfg, int ranks) {
     return {.cfg = cfg, .mesh = mesh_shape(cfg.parallel, ranks), .ranks = ranks, .memory = {}, .step = {}};
 }
 
-static Model model_of_stage(const Config& cfg, const Mesh& mesh) {
-    return Model(cfg, mesh, cfg.train.micro_batch, writes_texts(cfg));
+static Model model_of_stage(const Config& cfg, const Mesh& mesh, int micros = 0) {
+    return Model(cfg, mesh, cfg.train.micro_batch, writes_texts(cfg), micros);
 }
 
 // Returns the bytes of the model's rank.
@@ -86,19 +88,34 @@ struct WalkedStage {
 };
 }  // namespace
 
+// The whole step of a pipeline.
+static PipelineShape shape_of(const Config& cfg, const MeshShape& mesh) {
+    return {.stages = mesh.pp,
+            .chunks = cfg.parallel.virtual_stages,
+            .micros = int(micros_of_step(cfg, mesh.dp)),
+            .schedule = cfg.parallel.schedule};
+}
+
+// Micro-batches of a walk for the time of a step. Where gradients are sharded, collectives go on from one
+// action to the next: then the walk has the pipeline's filling, a whole repetition, and its emptying.
+static int timed_micros(const Estimate& e, const PipelineShape& shape) {
+    if (!sharding_of(e.cfg.parallel.zero, e.mesh.shard).grads) return walked_micros(shape);
+    return std::min(shape.micros, shape.chunks > 1 ? 3 * shape.stages : 2 * shape.stages + 2);
+}
+
 // On the device of this thread, one of each kind. e: gets the memory.
 static std::vector<WalkedStage> walk_distinct(const DistinctStages& distinct, WalkedStages& walked,
                                               Estimate& e) {
     std::vector<WalkedStage> stages;
     std::vector<size_t> bytes;
+    walked.shape = shape_of(e.cfg, e.mesh);
+    PipelineShape few = walked.shape;
+    few.micros = timed_micros(e, walked.shape);
     for (const int s : distinct.stages) {
         const auto rank = described_mesh(e.cfg.parallel, e.ranks, s * e.cfg.parallel.tp);
-        Model model = model_of_stage(e.cfg, rank->mesh);
+        Model model = model_of_stage(e.cfg, rank->mesh, few.micros);
         bytes.push_back(add_memory(e, model));
         walked.saved_bytes = std::max(walked.saved_bytes, share_to_save(model.zero).bytes);
-        walked.shape = model.stage.shape;
-        PipelineShape few = walked.shape;
-        few.micros = walked_micros(walked.shape);
         stages.push_back({std::move(model.step), pipeline_schedule(few, s), few.micros});
     }
     e.memory_of_stages = each_of(distinct, bytes);
@@ -125,15 +142,24 @@ static WalkedStages walk_stages(Prices prices, Estimate& e) {
     return walked;
 }
 
+// Equally slow: the one whose busiest stage works longer.
+static bool slower(const StepTime& a, const StepTime& b) {
+    constexpr double kEqual = 1e-9;
+    if (std::abs(a.seconds - b.seconds) > kEqual * b.seconds) return a.seconds > b.seconds;
+    return a.by_kind.sum() > b.by_kind.sum();
+}
+
 // The stages of the slowest copy.
 static std::vector<const StageTimes*> slowest_copy(const WalkedStages& walked) {
-    std::vector<const StageTimes*> slowest;
-    double most = -1;
+    std::vector<const StageTimes*> slowest = walked.stages(walked.copies.front());
+    if (walked.copies.size() == 1) return slowest;
+    StepTime most;
     for (const std::vector<size_t>& copy : walked.copies) {
         const std::vector<const StageTimes*> stages = walked.stages(copy);
-        const double seconds = walked.copies.size() > 1 ? step_time(walked.shape, stages).seconds : 0;
-        if (seconds > most) slowest = stages;
-        most = std::max(most, seconds);
+        const StepTime time = step_time(walked.shape, stages);
+        if (!slower(time, most)) continue;
+        slowest = stages;
+        most = time;
     }
     return slowest;
 }

@@ -175,22 +175,47 @@ static void examine(std::vector<Candidate> all, int ranks, const Machine& machin
         if (slower[i]) count(found.search, all[i].bounds.loss);
 }
 
+namespace {
+// What a block's cost depends on.
+struct BlockKey {
+    int tp;
+    Recompute recompute;
+    int micro_batch;
+
+    explicit BlockKey(const Config& c)
+        : tp(c.parallel.tp), recompute(c.memory.recompute), micro_batch(c.train.micro_batch) {}
+    auto operator<=>(const BlockKey&) const = default;
+};
+using BlockCosts = std::map<BlockKey, BlockCost>;
+}  // namespace
+
+static BlockCosts block_costs(const std::vector<Config>& all, const Machine& machine,
+                              const Estimator& estimate) {
+    std::map<BlockKey, const Config*> distinct;
+    for (const Config& c : all) distinct.try_emplace(BlockKey(c), &c);
+    const std::vector<std::pair<BlockKey, const Config*>> blocks(distinct.begin(), distinct.end());
+    std::vector<BlockCost> costs(blocks.size());
+    for_each_of(blocks.size(),
+                [&](size_t i) { costs[i] = block_cost(*blocks[i].second, machine, estimate); });
+    BlockCosts known;
+    for (size_t i = 0; i < blocks.size(); i++) known[blocks[i].first] = costs[i];
+    return known;
+}
+
 // The candidates that their bounds allow to fit; the others are counted.
 static std::vector<Candidate> bounded(const std::vector<Config>& all, int ranks, const Machine& machine,
                                       const Estimator& estimate, Found& found) {
-    std::map<std::tuple<int, Recompute, int>, BlockCost> costs;
+    const BlockCosts costs = block_costs(all, machine, estimate);
     std::vector<Candidate> left;
     double fewest = INFINITY;  // seconds of a rank's ops without waits, on the mesh with the fewest
     for (const Config& c : all) {
-        const std::tuple key(c.parallel.tp, Recompute(c.memory.recompute), c.train.micro_batch);
-        if (!costs.contains(key)) costs[key] = block_cost(c, machine, estimate);
+        const BlockCost& block = costs.at(BlockKey(c));
         const double sequences = double(c.train.batch_tokens / c.model.context) * c.parallel.tp / ranks;
-        const double ops = costs[key].seconds - costs[key].waits;
+        const double ops = block.seconds - block.waits;
         fewest = std::min(fewest, sequences / c.train.micro_batch * c.model.layers * ops);
     }
     for (const Config& c : all) {
-        const std::tuple key(c.parallel.tp, Recompute(c.memory.recompute), c.train.micro_batch);
-        const Bounds b = bounds_of(c, ranks, costs[key], fewest);
+        const Bounds b = bounds_of(c, ranks, costs.at(BlockKey(c)), fewest);
         if (b.bytes > 1e9 * machine.memory_gb) {
             found.unfit.push_back(c);
             found.search.without_memory++;

@@ -1,123 +1,117 @@
-// One stage of train/price/step_time.h: the clocks of a rank while it walks.
+// One stage of train/price/step_time.h: the walk of a rank, priced.
 #include <algorithm>
-#include <deque>
+#include <array>
 #include <map>
 #include <string_view>
 #include <utility>
 
 #include "llmc/train/price/step_time.h"
 
-SecondsByKind& SecondsByKind::operator+=(const SecondsByKind& o) {
-    products += o.products;
-    attention += o.attention;
-    memory += o.memory;
-    exposed += o.exposed;
-    hidden += o.hidden;
-    return *this;
+static bool is_verb(const Cost& cost, std::string_view verb) { return cost.name == verb; }
+
+// Others are awaited at once.
+static bool starts(const Cost& c) {
+    return is_verb(c, "all_gather") || is_verb(c, "reduce_scatter") || is_verb(c, "all_to_all");
 }
 
-struct Started {
-    double end, busy;
-    int action;  // that started it; -1: none, before the first
-};  // of a collective
+// Messages between stages are the simulation's.
+static bool is_of_message(const Cost& c) { return c.axis && std::string_view(c.axis) == "pp"; }
 
-// A rank's clocks: of its ops, of each axis' collectives, and of copies.
-struct Clocks {
+namespace {
+// Prices of the costs of a walk, each computed once. sends: in an action that sends.
+struct Pricing {
     const Prices& prices;
-    std::map<const char*, double> axes;                  // when an axis is free
-    std::map<const char*, std::deque<Started>> pending;  // by axis; awaited in this order
-    std::map<const Cost*, double> known;                 // prices of costs
-    double now = 0, copies = 0;
-    int action = -1;     // of the entry
-    bool sends = false;  // in this action
-    double carried = 0;  // waited in this action for collectives of earlier ones
+    const Walk& walk;
+    std::array<std::vector<double>, 2> known = {};
 
-    double price(const Cost& cost) {
-        const auto [it, fresh] = known.try_emplace(&cost);
-        if (fresh) it->second = seconds_of(cost);
-        return it->second;
+    explicit Pricing(const Prices& p, const Walk& w) : prices(p), walk(w) {
+        for (std::vector<double>& of_costs : known) of_costs.assign(walk.costs.size(), -1);
     }
-    double seconds_of(const Cost& cost) const {
+    double seconds_of(const Cost& cost, bool sends) const {
         if (prices.measured) return prices.measured->seconds_of(cost);
         if (cost.kind == Kind::Copy && sends) return seconds_of_sent_copy(prices, cost);
         return cost.kind == Kind::Collective ? seconds_of_collective(prices, cost)
                                              : seconds_of_op(prices, cost);
     }
-    void wait_for(const Started& s, SecondsByKind& to) {
-        const double waited = std::max(0.0, s.end - now);
-        to.exposed += waited;
-        if (s.action < action) carried += waited;
-        to.hidden += std::max(0.0, s.busy - waited);
-        now = std::max(now, s.end);
+    double price(const Walk::Entry& e, bool sends) {
+        double& seconds = known[sends][size_t(e.cost)];
+        if (seconds < 0) seconds = seconds_of(walk.of(e), sends);
+        return seconds;
     }
-    void collective(const Cost& cost, SecondsByKind& to);
-    void stand_still(const Cost& cost, SecondsByKind& to);
-    void run(const Cost& cost, SecondsByKind& to);
+    void add(std::vector<RankEvent>& to, const Walk::Entry& e, bool sends);
 };
+}  // namespace
 
-static bool starts(const Cost& c) {
-    const std::string_view verb = c.name;
-    return verb == "all_gather" || verb == "reduce_scatter" || verb == "all_to_all";
+static void add_work(std::vector<RankEvent>& to, double SecondsByKind::*kind, double seconds) {
+    if (to.empty() || to.back().kind != RankEvent::Work) to.push_back({.kind = RankEvent::Work});
+    to.back().work.*kind += seconds;
 }
 
-static bool marks(const Cost& c) { return std::string_view(c.name) == "mark_copies"; }
-
-// Messages of the pipeline are the simulation's.
-void Clocks::collective(const Cost& cost, SecondsByKind& to) {
-    if (std::string_view(cost.axis) == "pp") return;
-    const double busy = price(cost), end = std::max(now, axes[cost.axis]) + busy;
-    axes[cost.axis] = end;
-    if (starts(cost))
-        pending[cost.axis].push_back({end, busy, action});
-    else
-        wait_for({end, busy, action}, to);
+static RankEvent collective_event(const Cost& cost, RankEvent::Kind kind, double busy) {
+    return {.kind = kind, .axis = int(index_of_axis(cost.axis)), .busy = busy};
 }
 
-// A collective, wait or copy that was measured: the rank stood still for as long.
-void Clocks::stand_still(const Cost& cost, SecondsByKind& to) {
-    if (cost.axis && std::string_view(cost.axis) == "pp") return;
-    const double seconds = price(cost);
-    now += seconds;
-    (cost.axis ? to.exposed : to.memory) += seconds;
-}
-
-void Clocks::run(const Cost& cost, SecondsByKind& to) {
-    const bool computes =
-        cost.kind == Kind::Product || cost.kind == Kind::Attention || cost.kind == Kind::Memory;
-    if (prices.measured && !computes) return stand_still(cost, to);
-    const auto compute = [&](double& kind) {
-        const double seconds = price(cost);
-        kind += seconds;
-        now += seconds;
-    };
+// Where the rank was measured, it stood still in collectives, waits and copies for as long as they took.
+void Pricing::add(std::vector<RankEvent>& to, const Walk::Entry& e, bool sends) {
+    const Cost& cost = walk.of(e);
+    if (is_of_message(cost)) return;
+    const bool waits = cost.kind == Kind::Wait && !prices.measured;
+    const double seconds = waits ? 0 : price(e, sends);
+    const auto work = [&](double SecondsByKind::*kind) { add_work(to, kind, seconds); };
     switch (cost.kind) {
-        case Kind::Product:
-            compute(to.products);
-            break;
-        case Kind::Attention:
-            compute(to.attention);
-            break;
-        case Kind::Memory:
-            compute(to.memory);
-            break;
+        case Kind::Product: work(&SecondsByKind::products); break;
+        case Kind::Attention: work(&SecondsByKind::attention); break;
+        case Kind::Memory: work(&SecondsByKind::memory); break;
         case Kind::Copy:
-            if (sends) {
-                compute(to.memory);
-                break;
-            }
-            copies = std::max(now, copies) + price(cost);
+            if (sends || prices.measured)
+                work(&SecondsByKind::memory);
+            else
+                to.push_back({.kind = RankEvent::Copy, .busy = seconds});
             break;
         case Kind::Collective:
-            collective(cost, to);
+            if (prices.measured)
+                work(&SecondsByKind::exposed);
+            else if (starts(cost))
+                to.push_back(collective_event(cost, RankEvent::Start, seconds));
+            else
+                to.push_back(collective_event(cost, RankEvent::Meet, seconds));
             break;
         case Kind::Wait:
-            if (!cost.axis) return marks(cost) ? void() : wait_for({copies, 0, action}, to);
-            std::deque<Started>& started = pending[cost.axis];
-            if (started.empty()) return;  // of a message
-            wait_for(started.front(), to);
-            started.pop_front();
+            if (prices.measured)
+                work(cost.axis ? &SecondsByKind::exposed : &SecondsByKind::memory);
+            else if (cost.axis)
+                to.push_back(collective_event(cost, RankEvent::Await, 0));
+            else if (!is_verb(cost, "mark_copies"))
+                to.push_back({.kind = RankEvent::AwaitCopies});
             break;
     }
+}
+
+// The axes whose collectives an action starts and a later one, or the norm, awaits.
+static std::array<bool, kAxes> axes_between_actions(const StageTimes& t) {
+    std::array<bool, kAxes> between = {};
+    for (const std::vector<RankEvent>& action : t.events) {
+        std::array<int, kAxes> pending = {};
+        for (const RankEvent& event : action) {
+            int& of_axis = pending[size_t(event.axis)];
+            if (event.kind == RankEvent::Start) of_axis++;
+            if (event.kind == RankEvent::Await && --of_axis < 0) between[size_t(event.axis)] = true;
+        }
+        for (size_t axis = 0; axis < kAxes; axis++) between[axis] = between[axis] || pending[axis] > 0;
+    }
+    return between;
+}
+
+// An action takes the same time always if what it starts ends in it: then one event stands for all.
+static void join_events(StageTimes& t) {
+    const std::array<bool, kAxes> between = axes_between_actions(t);
+    const auto stays = [&](const RankEvent& event) {
+        if (event.kind == RankEvent::Copy || event.kind == RankEvent::AwaitCopies) return false;
+        return event.kind == RankEvent::Work || !between[size_t(event.axis)];
+    };
+    for (std::vector<RankEvent>& action : t.events)
+        if (std::all_of(action.begin(), action.end(), stays))
+            action = {{.kind = RankEvent::Work, .work = seconds_alone(action)}};
 }
 
 // The gradient norm is a collective of all ranks: the first of them after the last action.
@@ -129,36 +123,28 @@ static bool meets_all_ranks(const Cost& c) {
 StageTimes stage_times(const Prices& prices, const Walk& walk, const std::vector<Action>& actions,
                        int micros) {
     StageTimes t = {.actions = actions,
-                    .seconds = std::vector<SecondsByKind>(actions.size()),
-                    .carried = std::vector<double>(actions.size()),
+                    .events = std::vector<std::vector<RankEvent>>(actions.size()),
                     .message = std::vector<double>(actions.size()),
                     .near_message = std::vector<double>(actions.size()),
-                    .before = {},
-                    .norm = {},
-                    .after = {},
                     .micros = micros};
-    Clocks clocks{.prices = prices, .axes = {}, .pending = {}, .known = {}};
+    Pricing pricing(prices, walk);
     bool began = false, met = false;
     for (const Walk::Entry& e : walk.entries) {
         const Cost& cost = walk.of(e);
-        began |= e.action >= 0;
-        SecondsByKind& end = met ? t.after : t.norm;
-        SecondsByKind& outside = began ? end : t.before;
-        SecondsByKind& to = e.action >= 0 ? t.seconds[size_t(e.action)] : outside;
-        const bool sends =
-            e.action >= 0 && cost.kind == Kind::Collective && std::string_view(cost.name) == "send";
-        if (sends) {
-            const double far = t.message[size_t(e.action)] = clocks.price(cost);
+        const bool acts = e.action >= 0;
+        began |= acts;
+        std::vector<RankEvent>& end = met ? t.after : t.norm;
+        std::vector<RankEvent>& outside = began ? end : t.before;
+        const bool sends = acts && actions[size_t(e.action)].kind == Action::Send;
+        if (acts && cost.kind == Kind::Collective && is_verb(cost, "send")) {
+            const double far = t.message[size_t(e.action)] = pricing.price(e, sends);
             t.near_message[size_t(e.action)] = prices.measured ? far : seconds_of_message(prices, cost, true);
         }
-        clocks.action = e.action;
-        clocks.sends = e.action >= 0 && actions[size_t(e.action)].kind == Action::Send;
-        clocks.carried = 0;
-        clocks.run(cost, to);
-        if (e.action >= 0) t.carried[size_t(e.action)] += clocks.carried;
-        met |= began && e.action < 0 && meets_all_ranks(cost);
+        pricing.add(acts ? t.events[size_t(e.action)] : outside, e, sends);
+        met |= began && !acts && meets_all_ranks(cost);
     }
-    if (!met) t.after = std::exchange(t.norm, {});      // one rank
+    if (!met) t.after = std::exchange(t.norm, {});  // one rank
+    join_events(t);
     return t;
 }
 

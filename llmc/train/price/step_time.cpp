@@ -11,13 +11,13 @@
 // ---------------------------------------------------------------------------------------------------------
 // all stages
 
-// The micro-batch of a walk that stands for one of the step: the first, one of the last, or one between. The
-// last ones of an interleaved schedule wait for sums of chunks that have ended.
-static int stands_for(int micro, int micros, int walked) {
-    if (micros <= walked) return micro;
-    if (micro == 0) return 0;
+// The micro-batch of a walk that stands for one of the step: one of the first, of the last, or between. Those
+// between repeat every `period`; one period of the walk stands for all.
+static int stands_for(int micro, int micros, int walked, int period) {
+    const int ends = std::min(std::max(0, walked - period), micros), last = ends / 2, first = ends - last;
+    if (micro < first) return micro;
     const int left = micros - micro;
-    return left <= std::max(1, walked / 2) ? walked - left : 1 % walked;
+    return left <= last ? walked - left : first + (micro - first) % std::min(period, walked);
 }
 
 // Where the walk of a stage has an action of these: kind, chunk, micro-batch.
@@ -36,63 +36,75 @@ struct StageRun {
     const StageTimes& times;
     Places places;
     std::vector<Action> actions;
-    size_t next = 0;
-    double now = 0;
-    SecondsByKind by_kind = {};
-    double idle = 0;  // waited for messages since the last forward or backward
     bool draws = false;
+    size_t next = 0;
+    RankClocks rank = {};
+    double after = 0;  // seconds of norm and update
     std::vector<DrawnSpan> spans = {};
 
-    size_t place(const Action& a, int micros) const {
-        const auto it = places.at.find(Places::key(a, stands_for(a.micro, micros, times.micros)));
+    size_t place(const Action& a, const PipelineShape& shape) const {
+        const int period = shape.chunks > 1 ? shape.stages : 1;
+        const int micro = stands_for(a.micro, shape.micros, times.micros, period);
+        const auto it = places.at.find(Places::key(a, micro));
         CHECK(it != places.at.end(), "the walk of a stage lacks an action of chunk {}", a.chunk);
         return it->second;
     }
-    // Work of `seconds` begins now. A send's own work belongs to what it sends.
-    void run(const Action& a, double seconds) {
-        if (draws && a.kind == Action::Send && !spans.empty()) spans.back().end += seconds;
-        if (draws && a.kind != Action::Send)
-            spans.push_back({.kind = a.kind == Action::Forward ? SpanKind::Forward : SpanKind::Backward,
-                             .chunk = a.chunk,
-                             .micro = a.micro,
-                             .begin = now,
-                             .end = now + seconds});
-        now += seconds;
+    void run(const std::vector<RankEvent>& events, SpanKind kind, int chunk = 0, int micro = 0) {
+        const double begin = rank.now;
+        rank.run(events);
+        if (draws && rank.now > begin)
+            spans.push_back({.kind = kind, .chunk = chunk, .micro = micro, .begin = begin, .end = rank.now});
+    }
+    // A send's own work belongs to what it sends.
+    void send(const std::vector<RankEvent>& events) {
+        const double begin = rank.now;
+        rank.run(events);
+        if (!spans.empty()) spans.back().end += rank.now - begin;
+    }
+    void end(const std::vector<RankEvent>& events, SpanKind kind) {
+        const double worked = rank.by_kind.sum();
+        run(events, kind);
+        after += rank.by_kind.sum() - worked;
     }
 };
-
-// The seconds of the action at `at` of the walk: less is exposed after a wait for a message.
-static SecondsByKind seconds_of_action(StageRun& run, const Action& a, size_t at) {
-    SecondsByKind seconds = run.times.seconds[at];
-    if (a.kind == Action::Send || run.times.carried.empty()) return seconds;
-    const double passed = std::min(std::exchange(run.idle, 0), run.times.carried[at]);
-    seconds.exposed -= passed;
-    seconds.hidden += passed;
-    return seconds;
-}
 
 using Messages = std::map<std::pair<int, int>, std::deque<double>>;  // arrivals, by sender and receiver
 
 // Runs a stage until it waits for a message that is not sent yet. Returns whether an action ran.
-static bool advance(StageRun& run, int stage, int micros, Messages& messages) {
+static bool advance(StageRun& run, int stage, const PipelineShape& shape, Messages& messages) {
     const size_t first = run.next;
     for (; run.next < run.actions.size(); run.next++) {
         const Action& a = run.actions[run.next];
         if (a.kind == Action::Recv) {
             std::deque<double>& arrivals = messages[{a.peer, stage}];
             if (arrivals.empty()) break;
-            run.idle += std::max(0.0, arrivals.front() - run.now);
-            run.now = std::max(run.now, arrivals.front());
+            run.rank.now = std::max(run.rank.now, arrivals.front());
             arrivals.pop_front();
             continue;
         }
-        const size_t at = run.place(a, micros);
-        const SecondsByKind seconds = seconds_of_action(run, a, at);
-        run.by_kind += seconds;
-        run.run(a, seconds.sum());
-        if (a.kind == Action::Send) messages[{stage, a.peer}].push_back(run.now + run.times.message[at]);
+        const size_t at = run.place(a, shape);
+        const std::vector<RankEvent>& events = run.times.events[at];
+        if (a.kind == Action::Send) {
+            run.send(events);
+            messages[{stage, a.peer}].push_back(run.rank.now + run.times.message[at]);
+            continue;
+        }
+        run.run(events, a.kind == Action::Forward ? SpanKind::Forward : SpanKind::Backward, a.chunk, a.micro);
     }
     return run.next > first;
+}
+
+// All stages sum the gradient norm, then all update.
+static void end_step(std::vector<StageRun>& runs) {
+    double summed = 0;
+    for (StageRun& run : runs) {
+        run.end(run.times.norm, SpanKind::Norm);
+        summed = std::max(summed, run.rank.now);
+    }
+    for (StageRun& run : runs) {
+        run.rank.now = summed;
+        run.end(run.times.after, SpanKind::Update);
+    }
 }
 
 static std::vector<StageRun> run_stages(const PipelineShape& shape,
@@ -103,45 +115,36 @@ static std::vector<StageRun> run_stages(const PipelineShape& shape,
         runs.push_back({.times = t,
                         .places = Places(t),
                         .actions = pipeline_schedule(shape, s),
-                        .now = t.before.sum(),
-                        .by_kind = t.before,
                         .draws = draws});
+        runs.back().run(t.before, SpanKind::Clear);
     }
     Messages messages;
     for (bool moved = true; moved;) {
         moved = false;
-        for (int s = 0; s < shape.stages; s++) moved |= advance(runs[size_t(s)], s, shape.micros, messages);
+        for (int s = 0; s < shape.stages; s++) moved |= advance(runs[size_t(s)], s, shape, messages);
     }
-    for (StageRun& run : runs) {
+    for (const StageRun& run : runs)
         CHECK(run.next == run.actions.size(), "a stage waits for a message that no stage sends");
-        run.by_kind += run.times.norm;
-        run.by_kind += run.times.after;
-    }
+    end_step(runs);
     return runs;
 }
 
-// When the last stage has summed the gradient norm: then all update.
-static double update_begins(const std::vector<StageRun>& runs) {
+static double seconds_of(const std::vector<StageRun>& runs) {
     double seconds = 0;
-    for (const StageRun& run : runs) seconds = std::max(seconds, run.now + run.times.norm.sum());
+    for (const StageRun& run : runs) seconds = std::max(seconds, run.rank.now);
     return seconds;
 }
 
-static double seconds_of(const std::vector<StageRun>& runs) {
-    double update = 0;
-    for (const StageRun& run : runs) update = std::max(update, run.times.after.sum());
-    return update_begins(runs) + update;
-}
-
 static size_t busiest_of(const std::vector<StageRun>& runs) {
-    const auto less = [](const StageRun& a, const StageRun& b) { return a.by_kind.sum() < b.by_kind.sum(); };
+    const auto less = [](const StageRun& a, const StageRun& b) {
+        return a.rank.by_kind.sum() < b.rank.by_kind.sum();
+    };
     return size_t(std::max_element(runs.begin(), runs.end(), less) - runs.begin());
 }
 
 static StepTime time_of(const std::vector<StageRun>& runs) {
     const StageRun& busiest = runs[busiest_of(runs)];
-    const double after = busiest.times.norm.sum() + busiest.times.after.sum();
-    StepTime step = {.seconds = seconds_of(runs), .by_kind = busiest.by_kind, .after = after};
+    StepTime step = {.seconds = seconds_of(runs), .by_kind = busiest.rank.by_kind, .after = busiest.after};
     step.bubble = std::max(0.0, step.seconds - step.by_kind.sum());
     return step;
 }
@@ -191,19 +194,10 @@ StepTime step_time(const PipelineShape& shape, const std::vector<const StageTime
 // ---------------------------------------------------------------------------------------------------------
 // a drawing
 
-static std::vector<DrawnSpan> spans_of(StageRun& run, double update_begins) {
-    const double before = run.times.before.sum();
-    std::vector<DrawnSpan> spans = {{SpanKind::Clear, 0, 0, 0, before}};
-    spans.insert(spans.end(), run.spans.begin(), run.spans.end());
-    spans.push_back({SpanKind::Norm, 0, 0, run.now, run.now + run.times.norm.sum()});
-    spans.push_back({SpanKind::Update, 0, 0, update_begins, update_begins + run.times.after.sum()});
-    std::erase_if(spans, [](const DrawnSpan& s) { return s.end <= s.begin; });
-    return spans;
-}
-
 static std::vector<double> waits_of(const std::vector<StageRun>& runs) {
     std::vector<double> waits;
-    for (const StageRun& run : runs) waits.push_back(std::max(0.0, seconds_of(runs) - run.by_kind.sum()));
+    const double seconds = seconds_of(runs);
+    for (const StageRun& run : runs) waits.push_back(std::max(0.0, seconds - run.rank.by_kind.sum()));
     return waits;
 }
 
@@ -217,7 +211,7 @@ DrawnStep draw_step(const PipelineShape& shape, const std::vector<const StageTim
                    .busiest = int(busiest_of(runs)),
                    .seconds = seconds_of(runs),
                    .micros_left_out = shape.micros - drawn};
-    for (StageRun& run : runs) d.stages.push_back(spans_of(run, update_begins(runs)));
+    for (StageRun& run : runs) d.stages.push_back(std::move(run.spans));
     if (whole) return d;
     const std::vector<StageRun> longer = run_stages(with_micros(shape, fewer.many), stages, false);
     const std::vector<double> waits = waits_of(longer);

@@ -2,9 +2,6 @@
 // collectives over dp run beside the ops until awaited. All stages meet for the gradient norm; the slowest
 // stage decides.
 //
-// A stage's walk knows no messages. While a stage waits for one, collectives of earlier actions go on: so
-// much less is exposed in the next.
-//
 // All tp and dp ranks of a stage do the same. So a step on 16,384 ranks costs a walk of each distinct stage,
 // of a few micro-batches. Borders between nodes may lie differently in the copies of a pipeline (groups.h):
 // then the slowest copy decides.
@@ -12,29 +9,19 @@
 #include <vector>
 
 #include "llmc/train/price/prices.h"
+#include "llmc/train/price/rank_clocks.h"
 #include "llmc/train/step/schedule.h"
-
-// Seconds of a rank, by kind.
-struct SecondsByKind {
-    double products = 0, attention = 0, memory = 0;  // of ops
-    double exposed = 0;                              // waits for collectives and copies
-    double hidden = 0;                               // of collectives beside ops; no part of the sum
-
-    double sum() const { return products + attention + memory + exposed; }
-    SecondsByKind& operator+=(const SecondsByKind& o);
-};
 
 // A stage, as walked with a few micro-batches.
 struct StageTimes {
-    std::vector<Action> actions;         // of the walk
-    std::vector<SecondsByKind> seconds;  // of each action; a receive: none
-    std::vector<double> carried = {};    // of `exposed`: waits for collectives that earlier actions started
-    std::vector<double> message;         // seconds on the way, of each send; else 0
-    std::vector<double> near_message = {};  // the same to a stage in the same node
-    SecondsByKind before;                // clearing
-    SecondsByKind norm;                  // after the last action, until the squares of all ranks are summed
-    SecondsByKind after;                 // the update: no rank begins before all have summed
-    int micros = 0;                      // of the walk
+    std::vector<Action> actions = {};             // of the walk
+    std::vector<std::vector<RankEvent>> events = {};  // of each action; a receive: none
+    std::vector<double> message = {};             // seconds on the way, of each send; else 0
+    std::vector<double> near_message = {};        // the same to a stage in the same node
+    std::vector<RankEvent> before = {};               // clearing
+    std::vector<RankEvent> norm = {};   // after the last action, until the squares of all ranks are summed
+    std::vector<RankEvent> after = {};  // the update: no rank begins before all have summed
+    int micros = 0;                 // of the walk
 };
 
 // walk: of a step; its entries name their action.

@@ -103,10 +103,10 @@ int walked_micros(const PipelineShape& shape) {
     return std::min(shape.micros, shape.chunks > 1 ? 2 * shape.stages : 3);
 }
 
-Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates)
+Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates, int micros)
     : Model(cfg, on, micro_batch, generates, Unplanned()) {
     const int few = walked_micros(stage.shape);
-    step = walk_of_run(cfg, mesh, {.micro_batch = micro_batch, .micros = few});
+    step = walk_of_run(cfg, mesh, {.micro_batch = micro_batch, .micros = micros ? micros : few});
     const Walk rest = walk_of_run(cfg, mesh, {.micro_batch = micro_batch, .micros = few,
                                               .trains = tensors.has_value(),
                                               .evaluated = uint64_t(micro_batch) * uint64_t(mesh.dp.size),

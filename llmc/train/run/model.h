@@ -41,8 +41,8 @@ struct Model {
                                            // or state on a device
 
     // Plans the memory of this rank of `mesh`, without allocating. micro_batch: sequences at once. generates:
-    // with a decoder.
-    Model(const Config& cfg, const Mesh& mesh, int micro_batch, bool generates);
+    // with a decoder. micros: micro-batches of the walk `step`; 0: walked_micros.
+    Model(const Config& cfg, const Mesh& mesh, int micro_batch, bool generates, int micros = 0);
 
     // Bytes on the device that runs the ops, so on a GPU without `host`.
     size_t bytes() const {

@@ -186,7 +186,12 @@ inline WalkingRank walking_rank(const Config& cfg, const Machine& machine, int r
     return r;
 }
 
-inline StepTime step_of_all_ranks(const Config& cfg, const Machine& machine, int ranks) {
+struct WholeStep {
+    double seconds = 0;
+    std::vector<SecondsByKind> ranks = {};
+};
+
+inline WholeStep step_of_all_ranks(const Config& cfg, const Machine& machine, int ranks) {
     const Described gpu(kDescribedGpu);
     const Config planned = over_nccl(cfg);
     std::map<std::pair<size_t, int>, Meetings> meetings;  // by axis and colour
@@ -204,13 +209,12 @@ inline StepTime step_of_all_ranks(const Config& cfg, const Machine& machine, int
         for (WalkingRank& r : all)
             for (; r.next < r.walk->entries.size() && pass_entry(r, arrivals); r.next++) moved = true;
     }
-    StepTime step;
+    WholeStep step;
     for (const WalkingRank& r : all) {
         EXPECT(r.next == r.walk->entries.size(), "rank %d waits for ever", r.rank);
         step.seconds = std::max(step.seconds, r.now);
-        if (r.by_kind.sum() > step.by_kind.sum()) step.by_kind = r.by_kind;
+        step.ranks.push_back(r.by_kind);
     }
-    step.bubble = step.seconds - step.by_kind.sum();
     return step;
 }
 

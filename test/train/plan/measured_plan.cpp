@@ -2,8 +2,8 @@
 #include <cmath>
 #include <filesystem>
 
-#include "llmc/train/price/step_time.h"
 #include "test/program.h"
+#include "test/train/price/slow_machine.h"
 
 using test::Ran, test::json, std::string;
 
@@ -36,15 +36,11 @@ TEST(an_op_has_the_time_of_the_same_else_of_a_like_op) {
 
 // Collectives and waits are as long as they were; waits for messages are the simulation's.
 TEST(a_measured_rank_stands_still) {
-    Walk walk({.backend = Target::Cpu, .threads = 1});
-    walk.action = 0;
-    for (const Cost& c :
-         {cost("all_gather", "shard", Kind::Collective, 8), cost("copy", nullptr, Kind::Memory, 400),
-          cost("all_gather", "shard", Kind::Wait, 0), cost("recv", "pp", Kind::Wait, 0)})
-        walk.record(c);
     const Prices prices = {.machine = {.gpu = "", .about = "", .sources = ""}, .measured = &kStep};
-    const SecondsByKind p =
-        stage_times(prices, walk, {{.kind = Action::Forward, .chunk = 0, .micro = 0}}, 1).seconds[0];
+    const SecondsByKind p = seconds_of_action(
+        {cost("all_gather", "shard", Kind::Collective, 8), cost("copy", nullptr, Kind::Memory, 400),
+         cost("all_gather", "shard", Kind::Wait, 0), cost("recv", "pp", Kind::Wait, 0)},
+        prices);
     EXPECT_NEAR(p.memory, 8, 0);
     EXPECT_NEAR(p.exposed, 2 + 4, 0);
     EXPECT_NEAR(p.hidden, 0, 0);

@@ -1,5 +1,6 @@
 // Estimates of small meshes, against brute force: every rank and every micro-batch walked, none left out.
 #include <set>
+#include <span>
 
 #include "llmc/train/plan/search.h"
 #include "llmc/train/run/distinct_stages.h"
@@ -52,44 +53,53 @@ static StepTime step_of_copy(const Config& cfg, const Machine& machine, Simulate
 
 // The largest differences between a plan and the walk of all ranks. seconds: of the step, relative. shares:
 // of bubble and exposed communication, both as shares of the step.
+//
+// 1.1%: a plan walks one rank of a stage. Shards end at other tensors on other ranks, so these update with a
+// launch or two more, 20 us of 2 ms.
 struct Tolerance {
-    double seconds, shares;
+    double seconds = 0.011, shares = 0.015;
 };
 
-static void expect_whole(const Config& c, int ranks, const Machine& machine, const Tolerance& most) {
+// Shares are those of the busiest rank in one copy of the pipeline, or of one that is almost as busy.
+static double difference_of_shares(const StepTime& plan, const WholeStep& whole, size_t ranks_of_copy) {
+    double least = 1;
+    for (size_t copy = 0; copy < whole.ranks.size(); copy += ranks_of_copy) {
+        const std::span ranks(&whole.ranks[copy], ranks_of_copy);
+        double busiest = 0;
+        for (const SecondsByKind& rank : ranks) busiest = std::max(busiest, rank.sum());
+        for (const SecondsByKind& rank : ranks) {
+            if (rank.sum() < 0.98 * busiest) continue;
+            const double bubble = plan.bubble / plan.seconds - (1 - rank.sum() / whole.seconds),
+                         exposed = plan.by_kind.exposed / plan.seconds - rank.exposed / whole.seconds;
+            least = std::min(least, std::max(std::abs(bubble), std::abs(exposed)));
+        }
+    }
+    return least;
+}
+
+static void expect_whole(const Config& c, int ranks, const Machine& machine, const Tolerance& most = {}) {
     const ParallelConfig& p = c.parallel;
-    const StepTime few = estimate(c, ranks, machine).step, whole = step_of_all_ranks(c, machine, ranks);
-    const double bubble = few.bubble / few.seconds - whole.bubble / whole.seconds;
-    const double exposed = few.by_kind.exposed / few.seconds - whole.by_kind.exposed / whole.seconds;
-    EXPECT(std::abs(few.seconds / whole.seconds - 1) < most.seconds && std::abs(bubble) < most.shares &&
-               std::abs(exposed) < most.shares,
-           "tp %d, pp %d x %d, zero %d of %d, micro %d, recompute %s: %g s, whole %g s; bubble %+g of the "
-           "step, exposed %+g",
+    const StepTime few = estimate(c, ranks, machine).step;
+    const WholeStep whole = step_of_all_ranks(c, machine, ranks);
+    const double shares = difference_of_shares(few, whole, size_t(p.tp * p.pp));
+    EXPECT(std::abs(few.seconds / whole.seconds - 1) < most.seconds && shares < most.shares,
+           "tp %d, pp %d x %d, zero %d of %d, micro %d, recompute %s: %g s, whole %g s; shares differ by %g",
            p.tp, p.pp, p.virtual_stages, p.zero, p.zero_group, c.train.micro_batch,
-           c.memory.recompute.text().c_str(), few.seconds, whole.seconds, bubble, exposed);
+           c.memory.recompute.text().c_str(), few.seconds, whole.seconds, shares);
 }
 
-// ZeRO 2 and 3 need 4% on 8 ranks, and 8% on 12, where borders make some stages slower than others. A
-// micro-batch waits there for collectives that the one before has started, and all copies of the pipeline
-// must have come to them. Copies come at different times, and what a wait for a message leaves of a
-// collective differs by micro-batch; a plan simulates one copy.
-//
-// Shares are those of the busiest rank. Where stages are almost equally busy, plan and walk may name ranks of
-// different stages, whose waits differ by 6% of the step.
-static Tolerance tolerance(const Config& c, int ranks) {
-    const bool zero_1 = c.parallel.zero < 2;
-    if (ranks == kRanks) return zero_1 ? Tolerance(0.01, 0.015) : Tolerance(0.04, 0.045);
-    if (zero_1) return {.seconds = 0.015, .shares = 0.06};
-    return {.seconds = 0.08, .shares = 0.1};
-}
-
-// Two nodes: ZeRO over all ranks, and over those of a node; pipelines with borders of both kinds.
+// Two nodes: ZeRO over all ranks, and over those of a node; pipelines with borders of both kinds; the
+// optimizer's state on the host.
 TEST(a_few_walks_stand_for_all_ranks_and_micro_batches) {
     const Machine machine = nodes_of_4();
     std::set<int> tp, micro;
     for (const Config& c : candidates_of(planned_config(), kRanks, machine)) {
         tp.insert(c.parallel.tp), micro.insert(c.train.micro_batch);
-        expect_whole(c, kRanks, machine, tolerance(c, kRanks));
+        expect_whole(c, kRanks, machine);
+        if (c.memory.recompute != Recompute::None || c.train.micro_batch > 1) continue;
+        Config offloaded = c;
+        offloaded.memory.offload = Offload::Optimizer;
+        expect_whole(offloaded, kRanks, machine);
     }
     EXPECT(tp == std::set<int>({1, 2, 4, 8}) && *micro.rbegin() == 32, "tp to %d, micro-batch to %d",
            *tp.rbegin(), *micro.rbegin());
@@ -105,21 +115,21 @@ TEST(borders_of_nodes_cut_some_copies_and_groups) {
     for (const Config& c : candidates_of(cfg, 12, h100())) {
         if (c.memory.recompute != Recompute::None) continue;
         meshes.insert({c.parallel.tp, c.parallel.pp});
-        expect_whole(c, 12, h100(), tolerance(c, 12));
+        expect_whole(c, 12, h100());
     }
     for (const std::pair<int, int>& mesh : {std::pair(2, 1), {1, 3}, {3, 4}, {6, 2}})
         EXPECT(meshes.contains(mesh), "no tp %d, pp %d", mesh.first, mesh.second);
 }
 
 // Nodes of 8 with slow links between them: each copy of three stages sends over one border or over none. The
-// tolerance of 3% is for the copies, which meet to sum the gradients of the last micro-batch.
+// tolerance of 2.5% is for the copies, which meet to sum the gradients of the last micro-batch.
 TEST(a_step_is_as_slow_as_its_slowest_copy) {
     Config cfg = planned_config(48);
     cfg.model.layers = 6;
     cfg.parallel.pp = 3;
     Machine slow = h100();
     slow.network_gbs = 0.5;
-    expect_whole(cfg, 24, slow, {.seconds = 0.03, .shares = 0.015});
+    expect_whole(cfg, 24, slow, {.seconds = 0.025, .shares = 0.015});
 }
 
 // 256 sequences, one at once: the pipeline's filling and emptying are simulated, the micro-batches between
@@ -136,7 +146,7 @@ TEST(many_micro_batches_take_what_a_few_say) {
                      all = step_of_copy(c, machine, Simulated::All).seconds;
         EXPECT(std::abs(few / all - 1) < 0.003, "pp %d x %d, zero %d: %g s, all simulated %g s", p.pp,
                p.virtual_stages, p.zero, few, all);
-        expect_whole(c, kRanks, machine, tolerance(c, kRanks));
+        expect_whole(c, kRanks, machine);
     }
     EXPECT(stages == std::set<int>({1, 2, 4}), "%zu numbers of stages", stages.size());
 }

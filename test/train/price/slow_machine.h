@@ -36,9 +36,11 @@ inline Cost gather(uint64_t bytes) {
 inline Cost await_gather() { return {.name = "all_gather", .kind = Kind::Wait, .axis = "shard"}; }
 
 // Of a rank's walk with these costs, all of one action.
-inline StageTimes times_of(const std::vector<Cost>& costs) {
+inline SecondsByKind seconds_of_action(const std::vector<Cost>& costs,
+                                       const Prices& prices = slow_machine()) {
     Walk walk({.backend = Target::Cuda, .threads = 1});
     walk.action = 0;
     for (const Cost& c : costs) walk.record(c);
-    return stage_times(slow_machine(), walk, {{.kind = Action::Forward, .chunk = 0, .micro = 0}}, 1);
+    const std::vector<Action> forward = {{.kind = Action::Forward, .chunk = 0, .micro = 0}};
+    return seconds_alone(stage_times(prices, walk, forward, 1).events[0]);
 }

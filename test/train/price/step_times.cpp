@@ -4,21 +4,18 @@
 
 static constexpr double kForward = 2, kBackward = 3;
 
+static RankEvent work(const SecondsByKind& seconds) { return {.kind = RankEvent::Work, .work = seconds}; }
+
 // Every forward of a chunk takes kForward / chunks seconds of products, every backward kBackward / chunks.
 static StageTimes even_stage(const PipelineShape& shape, int stage, double message = 0, double load = 1) {
     PipelineShape few = shape;
     few.micros = std::min(shape.micros, shape.chunks > 1 ? 2 * shape.stages : 3);
-    StageTimes t = {.actions = pipeline_schedule(few, stage),
-                    .seconds = {},
-                    .message = {},
-                    .before = {},
-                    .norm = {},
-                    .after = {},
-                    .micros = few.micros};
+    StageTimes t = {.actions = pipeline_schedule(few, stage), .micros = few.micros};
     for (const Action& a : t.actions) {
         const bool computes = a.kind == Action::Forward || a.kind == Action::Backward;
         const double seconds = a.kind == Action::Forward ? kForward : kBackward;
-        t.seconds.push_back({.products = computes ? load * seconds / shape.chunks : 0});
+        t.events.push_back({});
+        if (computes) t.events.back() = {work({.products = load * seconds / shape.chunks})};
         t.message.push_back(a.kind == Action::Send ? message : 0);
     }
     return t;
@@ -40,24 +37,20 @@ static StepTime time_of(const PipelineShape& shape, double message = 0, int slow
     return step_time(shape, EvenStages(shape, message, slow, load).all);
 }
 
-// One micro-batch. The second stage waits 2 s for its input; a collective of an earlier action, which would
-// expose 0.75 s of the forward's 1 s, ends meanwhile.
+// One micro-batch. The second stage waits 2 s for its input. A collective of 2.75 s, started before, ends
+// 0.75 s later; the forward awaits the collective.
 TEST(collectives_go_on_while_a_stage_waits_for_a_message) {
     const PipelineShape shape = {2, 1, 1, PipelineSchedule::OneFOneB};
     EvenStages stages(shape);
     StageTimes& last = stages.times[1];
-    last.carried = std::vector<double>(last.actions.size());
-    for (size_t i = 0; i < last.actions.size(); i++) {
-        if (last.actions[i].kind != Action::Forward) continue;
-        last.seconds[i].exposed = 1;
-        last.carried[i] = 0.75;
-    }
+    last.before = {{.kind = RankEvent::Start, .axis = 3, .busy = 2.75}};
+    for (size_t i = 0; i < last.actions.size(); i++)
+        if (last.actions[i].kind == Action::Forward)
+            last.events[i].insert(last.events[i].begin(), {.kind = RankEvent::Await, .axis = 3});
     const StepTime t = step_time(shape, stages.all);
-    EXPECT_NEAR(t.by_kind.exposed, 0.25, 1e-9);
-    EXPECT_NEAR(t.by_kind.hidden, 0.75, 1e-9);
-    EXPECT_NEAR(t.seconds, 2 * (kForward + kBackward) + 0.25, 1e-9);
-    last.carried.assign(last.actions.size(), 0);
-    EXPECT_NEAR(step_time(shape, stages.all).by_kind.exposed, 1, 1e-9);
+    EXPECT_NEAR(t.by_kind.exposed, 0.75, 1e-9);
+    EXPECT_NEAR(t.by_kind.hidden, 2, 1e-9);
+    EXPECT_NEAR(t.seconds, 2 * (kForward + kBackward) + 0.75, 1e-9);
 }
 
 // Narayanan et al. 2021, arXiv 2104.04473, section 2.2: (m + (p - 1) / v) (f + b). 1,000 micro-batches:
@@ -103,10 +96,10 @@ TEST(no_stage_updates_before_the_norm_of_all) {
     const PipelineShape shape = {4, 1, 8, PipelineSchedule::OneFOneB};
     EvenStages stages(shape);
     const double actions = step_time(shape, stages.all).seconds;
-    stages.times[0].after.memory = 3, stages.times[3].after.memory = 1;
-    stages.times[0].norm.memory = 0.25;                 // the first stage ends last
+    stages.times[0].after = {work({.memory = 3})}, stages.times[3].after = {work({.memory = 1})};
+    stages.times[0].norm = {work({.memory = 0.25})};    // the first stage ends last
     EXPECT_NEAR(step_time(shape, stages.all).seconds, actions + 0.25 + 3, 1e-9);
-    stages.times[3].norm.memory = 50;
+    stages.times[3].norm = {work({.memory = 50})};
     const StepTime t = step_time(shape, stages.all);
     EXPECT(t.seconds > 50 + 3 && t.seconds < actions + 50 + 3, "%g s", t.seconds);
     const DrawnStep d = draw_step(shape, stages.all);
@@ -126,7 +119,8 @@ TEST(a_drawn_step_is_the_step_that_is_timed) {
                 4, chunks, micros, chunks > 1 ? PipelineSchedule::Interleaved : PipelineSchedule::OneFOneB};
             EvenStages stages(shape, 0.1, 2, 1.5);
             for (StageTimes& t : stages.times)
-                t.before.memory = 0.25, t.norm.memory = 0.125, t.after.products = 0.5;
+                t.before = {work({.memory = 0.25})}, t.norm = {work({.memory = 0.125})},
+                t.after = {work({.products = 0.5})};
             const StepTime t = step_time(shape, stages.all);
             const DrawnStep d = draw_step(shape, stages.all);
             EXPECT((d.micros_left_out > 0) == (micros == 400), "%d left out of %d", d.micros_left_out,
@@ -158,7 +152,7 @@ TEST(a_collective_runs_beside_ops_until_awaited) {
     constexpr uint64_t GB = 1000000000;
     for (const double ops : {0.25, 1.0, 3.0}) {
         const SecondsByKind p =
-            times_of({gather(GB), op(uint64_t(ops * double(GB))), await_gather(), op(GB)}).seconds[0];
+            seconds_of_action({gather(GB), op(uint64_t(ops * double(GB))), await_gather(), op(GB)});
         const double exposed = std::max(0.0, 1 - ops);
         EXPECT_NEAR(p.memory, ops + 1, 1e-9);
         EXPECT_NEAR(p.exposed, exposed, 1e-9);
@@ -178,9 +172,9 @@ TEST(the_norm_ends_with_a_collective_of_all_ranks) {
     for (const Cost& c : {op(2 * GB), sum, wait, op(3 * GB)}) walk.record(c);
     const StageTimes t =
         stage_times(slow_machine(), walk, {{.kind = Action::Forward, .chunk = 0, .micro = 0}}, 1);
-    EXPECT_NEAR(t.norm.memory, 2, 1e-9);
-    EXPECT_NEAR(t.norm.exposed, 1, 1e-9);
-    EXPECT_NEAR(t.after.memory, 3, 1e-9);
+    EXPECT_NEAR(seconds_alone(t.norm).memory, 2, 1e-9);
+    EXPECT_NEAR(seconds_alone(t.norm).exposed, 1, 1e-9);
+    EXPECT_NEAR(seconds_alone(t.after).memory, 3, 1e-9);
 }
 
 // A copy to the host takes a second beside the ops, like a collective.
@@ -188,7 +182,7 @@ TEST(a_copy_runs_beside_ops_until_awaited) {
     constexpr uint64_t GB = 1000000000;
     const Cost copy = {.name = "to_host", .kind = Kind::Copy, .read = GB},
                wait = {.name = "await_copies", .kind = Kind::Wait};
-    const SecondsByKind p = times_of({copy, op(GB / 4), copy, wait, op(GB)}).seconds[0];
+    const SecondsByKind p = seconds_of_action({copy, op(GB / 4), copy, wait, op(GB)});
     EXPECT_NEAR(p.memory, 1.25, 1e-9);
     EXPECT_NEAR(p.exposed, 1.75, 1e-9);
 }
@@ -216,6 +210,6 @@ TEST(messages_to_a_stage_of_the_node_are_near) {
 
 TEST(collectives_of_an_axis_follow_each_other) {
     constexpr uint64_t GB = 1000000000;
-    const SecondsByKind p = times_of({gather(GB), gather(GB), await_gather(), await_gather()}).seconds[0];
+    const SecondsByKind p = seconds_of_action({gather(GB), gather(GB), await_gather(), await_gather()});
     EXPECT_NEAR(p.exposed, 2, 1e-9);
 }

@@ -1,0 +1,59 @@
+#include "llmc/train/price/rank_clocks.h"
+
+#include <algorithm>
+
+SecondsByKind& SecondsByKind::operator+=(const SecondsByKind& o) {
+    products += o.products;
+    attention += o.attention;
+    memory += o.memory;
+    exposed += o.exposed;
+    hidden += o.hidden;
+    return *this;
+}
+
+SecondsByKind SecondsByKind::operator-(const SecondsByKind& o) const {
+    return {.products = products - o.products,
+            .attention = attention - o.attention,
+            .memory = memory - o.memory,
+            .exposed = exposed - o.exposed,
+            .hidden = hidden - o.hidden};
+}
+
+RankClocks::Started RankClocks::start(Collectives& axis, double busy) {
+    axis.free = std::max(now, axis.free) + busy;
+    return {.end = axis.free, .busy = busy};
+}
+
+void RankClocks::wait_for(const Started& s) {
+    const double waited = std::max(0.0, s.end - now);
+    by_kind.exposed += waited;
+    by_kind.hidden += std::max(0.0, s.busy - waited);
+    now = std::max(now, s.end);
+}
+
+void RankClocks::run(const RankEvent& event) {
+    Collectives& axis = axes[event.axis];
+    switch (event.kind) {
+        case RankEvent::Work:
+            by_kind += event.work;
+            now += event.work.sum();
+            break;
+        case RankEvent::Start: axis.started.push_back(start(axis, event.busy)); break;
+        case RankEvent::Meet: wait_for(start(axis, event.busy)); break;
+        case RankEvent::Await:
+            if (axis.awaited < axis.started.size()) wait_for(axis.started[axis.awaited++]);
+            break;
+        case RankEvent::Copy: copies = std::max(now, copies) + event.busy; break;
+        case RankEvent::AwaitCopies: wait_for({.end = copies, .busy = 0}); break;
+    }
+}
+
+void RankClocks::run(const std::vector<RankEvent>& events) {
+    for (const RankEvent& event : events) run(event);
+}
+
+SecondsByKind seconds_alone(const std::vector<RankEvent>& events) {
+    RankClocks rank;
+    rank.run(events);
+    return rank.by_kind;
+}
