@@ -52,6 +52,13 @@ static double product_seconds(const Prices& p, double batch, double m, double n,
     return tiled_seconds(batch, m, n, k, peak / slower, p.machine.units);
 }
 
+bool runs_beside_ops(const Cost& copy) { return copy.name == std::string_view("start_copy"); }
+
+static bool passes_host(const Cost& copy) {
+    const std::string_view name = copy.name;
+    return runs_beside_ops(copy) || name == "copy_to_device" || name == "copy_to_host";
+}
+
 double seconds_of_op(const Prices& p, const Cost& cost) {
     const Machine& on = p.machine;
     const double bytes = double(cost.read + cost.written), launch = 1e-6 * on.launch_us;
@@ -69,7 +76,7 @@ double seconds_of_op(const Prices& p, const Cost& cost) {
         case Kind::Attention:
             return std::max(cost.flops / (peak * on.attention), moved) + launch;
         case Kind::Copy:
-            return double(cost.read) / (1e9 * on.host_gbs) + launch;
+            return (passes_host(cost) ? double(cost.read) / (1e9 * on.host_gbs) : moved) + launch;
         case Kind::Memory:
             return moved + launch;
         case Kind::Wait:
@@ -77,11 +84,6 @@ double seconds_of_op(const Prices& p, const Cost& cost) {
             break;
     }
     return 0;
-}
-
-double seconds_of_sent_copy(const Prices& p, Cost copy) {
-    copy.kind = Kind::Memory;
-    return seconds_of_op(p, copy);
 }
 
 static Members priced_members(const Prices& p, const char* axis) {

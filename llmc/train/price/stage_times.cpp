@@ -18,27 +18,23 @@ static bool starts(const Cost& c) {
 static bool is_of_message(const Cost& c) { return c.axis && std::string_view(c.axis) == "pp"; }
 
 namespace {
-// Prices of the costs of a walk, each computed once. sends: in an action that sends.
+// Prices of the costs of a walk, each computed once.
 struct Pricing {
     const Prices& prices;
     const Walk& walk;
-    std::array<std::vector<double>, 2> known = {};
+    std::vector<double> known = std::vector<double>(walk.costs.size(), -1);
 
-    explicit Pricing(const Prices& p, const Walk& w) : prices(p), walk(w) {
-        for (std::vector<double>& of_costs : known) of_costs.assign(walk.costs.size(), -1);
-    }
-    double seconds_of(const Cost& cost, bool sends) const {
+    double seconds_of(const Cost& cost) const {
         if (prices.measured) return prices.measured->seconds_of(cost);
-        if (cost.kind == Kind::Copy && sends) return seconds_of_sent_copy(prices, cost);
         return cost.kind == Kind::Collective ? seconds_of_collective(prices, cost)
                                              : seconds_of_op(prices, cost);
     }
-    double price(const Walk::Entry& e, bool sends) {
-        double& seconds = known[sends][size_t(e.cost)];
-        if (seconds < 0) seconds = seconds_of(walk.of(e), sends);
+    double price(const Walk::Entry& e) {
+        double& seconds = known[size_t(e.cost)];
+        if (seconds < 0) seconds = seconds_of(walk.of(e));
         return seconds;
     }
-    void add(std::vector<RankEvent>& to, const Walk::Entry& e, bool sends);
+    void add(std::vector<RankEvent>& to, const Walk::Entry& e);
 };
 }  // namespace
 
@@ -52,21 +48,21 @@ static RankEvent collective_event(const Cost& cost, RankEvent::Kind kind, double
 }
 
 // Where the rank was measured, it stood still in collectives, waits and copies for as long as they took.
-void Pricing::add(std::vector<RankEvent>& to, const Walk::Entry& e, bool sends) {
+void Pricing::add(std::vector<RankEvent>& to, const Walk::Entry& e) {
     const Cost& cost = walk.of(e);
     if (is_of_message(cost)) return;
     const bool waits = cost.kind == Kind::Wait && !prices.measured;
-    const double seconds = waits ? 0 : price(e, sends);
+    const double seconds = waits ? 0 : price(e);
     const auto work = [&](double SecondsByKind::*kind) { add_work(to, kind, seconds); };
     switch (cost.kind) {
         case Kind::Product: work(&SecondsByKind::products); break;
         case Kind::Attention: work(&SecondsByKind::attention); break;
         case Kind::Memory: work(&SecondsByKind::memory); break;
         case Kind::Copy:
-            if (sends || prices.measured)
-                work(&SecondsByKind::memory);
-            else
+            if (runs_beside_ops(cost) && !prices.measured)
                 to.push_back({.kind = RankEvent::Copy, .busy = seconds});
+            else
+                work(&SecondsByKind::memory);
             break;
         case Kind::Collective:
             if (prices.measured)
@@ -127,7 +123,7 @@ StageTimes stage_times(const Prices& prices, const Walk& walk, const std::vector
                     .message = std::vector<double>(actions.size()),
                     .near_message = std::vector<double>(actions.size()),
                     .micros = micros};
-    Pricing pricing(prices, walk);
+    Pricing pricing{prices, walk};
     bool began = false, met = false;
     for (const Walk::Entry& e : walk.entries) {
         const Cost& cost = walk.of(e);
@@ -135,12 +131,11 @@ StageTimes stage_times(const Prices& prices, const Walk& walk, const std::vector
         began |= acts;
         std::vector<RankEvent>& end = met ? t.after : t.norm;
         std::vector<RankEvent>& outside = began ? end : t.before;
-        const bool sends = acts && actions[size_t(e.action)].kind == Action::Send;
         if (acts && cost.kind == Kind::Collective && is_verb(cost, "send")) {
-            const double far = t.message[size_t(e.action)] = pricing.price(e, sends);
+            const double far = t.message[size_t(e.action)] = pricing.price(e);
             t.near_message[size_t(e.action)] = prices.measured ? far : seconds_of_message(prices, cost, true);
         }
-        pricing.add(acts ? t.events[size_t(e.action)] : outside, e, sends);
+        pricing.add(acts ? t.events[size_t(e.action)] : outside, e);
         met |= began && !acts && meets_all_ranks(cost);
     }
     if (!met) t.after = std::exchange(t.norm, {});  // one rank

@@ -65,7 +65,6 @@ struct WalkingRank {
     Groups groups = {};
     Prices prices = {};
     std::unique_ptr<Walk> walk;
-    std::vector<Action> actions;            // of the walk
     std::vector<double> seconds;            // of each cost
     Meetings* meetings[kAxes] = {};         // of its groups
     size_t joins[kAxes] = {};               // so far
@@ -75,9 +74,6 @@ struct WalkingRank {
     double now = 0, copies = 0;
     SecondsByKind by_kind = {};
 
-    bool sends(const Walk::Entry& e) const {
-        return e.action >= 0 && actions[size_t(e.action)].kind == Action::Send;
-    }
     // Time that passes while other members are late is no time of the collective.
     bool await(size_t axis, size_t i) {
         const Meeting& m = (*meetings[axis])[i];
@@ -154,13 +150,12 @@ inline bool pass_entry(WalkingRank& r, Arrivals& arrivals) {
         case Kind::Collective: return r.collective(cost, seconds);
         case Kind::Wait: return r.wait(cost);
         case Kind::Copy:
-            if (!r.sends(e)) {
+            if (std::string_view(cost.name) == "start_copy") {
                 r.copies = std::max(r.now, r.copies) + seconds;
                 return true;
             }
-            r.by_kind.memory += seconds_of_sent_copy(r.prices, cost);
-            r.now += seconds_of_sent_copy(r.prices, cost);
-            return true;
+            r.by_kind.memory += seconds;
+            break;
         case Kind::Product: r.by_kind.products += seconds; break;
         case Kind::Attention: r.by_kind.attention += seconds; break;
         case Kind::Memory: r.by_kind.memory += seconds; break;
@@ -178,7 +173,6 @@ inline WalkingRank walking_rank(const Config& cfg, const Machine& machine, int r
     r.groups = groups_at(r.prices.mesh, ranks, rank, machine);
     r.walk = std::make_unique<Walk>(
         walk_of_run(cfg, on->mesh, {.micro_batch = cfg.train.micro_batch, .micros = 0}));
-    r.actions = make_stage(cfg, on->mesh, cfg.train.micro_batch).actions;
     for (size_t axis = 0; axis < kAxes; axis++) {
         r.members[axis] = r.groups[axis].all;
         r.meetings[axis] = &meetings[{axis, on->places[axis].color}];

@@ -180,11 +180,15 @@ TEST(the_norm_ends_with_a_collective_of_all_ranks) {
 // A copy to the host takes a second beside the ops, like a collective.
 TEST(a_copy_runs_beside_ops_until_awaited) {
     constexpr uint64_t GB = 1000000000;
-    const Cost copy = {.name = "to_host", .kind = Kind::Copy, .read = GB},
-               wait = {.name = "await_copies", .kind = Kind::Wait};
+    const Cost copy = {.name = "start_copy", .kind = Kind::Copy, .read = GB},
+               wait = {.name = "await_copies", .kind = Kind::Wait},
+               in_turn = {.name = "copy", .kind = Kind::Copy, .read = GB};
     const SecondsByKind p = seconds_of_action({copy, op(GB / 4), copy, wait, op(GB)});
     EXPECT_NEAR(p.memory, 1.25, 1e-9);
     EXPECT_NEAR(p.exposed, 1.75, 1e-9);
+    const SecondsByKind q = seconds_of_action({copy, in_turn, wait});
+    EXPECT_NEAR(q.memory, 1, 1e-9);
+    EXPECT_NEAR(q.exposed, 0, 1e-9);
 }
 
 // A stage whose next stage is in its node: activations go by near links, gradients by the network.
