@@ -19,7 +19,7 @@ static std::string hint_of(const JsonHints& hints, std::string_view text, size_t
     return "";
 }
 
-// "file, line 3, column 7: why", and the line with a mark below the place
+// "file, line 3, column 7: why", and the line with a mark below the place if hints.quotes
 [[noreturn]] static void broken(std::string_view text, const std::string& name, const JsonError& e,
                                 const JsonHints& hints) {
     size_t at = std::min(e.byte - 1, text.size());
@@ -35,11 +35,13 @@ static std::string hint_of(const JsonHints& hints, std::string_view text, size_t
     std::string shown(text.substr(crop, std::min<size_t>(text.find('\n', at), crop + 90) - crop));
     for (char& c : shown)
         if (uint8_t(c) < 0x20 || uint8_t(c) > 0x7E) c = ' ';
+    const std::string what =
+        fmt::format("{}, line {}, column {}: this is not JSON: {}", name, line, at - begin + 1, e.why);
     const std::string hint = hint_of(hints, text, at);
-    fatal(kExitConfig, __FILE__, __LINE__,
-          "{}, line {}, column {}: this is not JSON: {}\n       {}\n       {:>{}}{}{}", name, line,
-          at - begin + 1, e.why, shown, "^", int(at - crop) + 1,
-          hint.empty() ? "" : "\n       ", hint);
+    if (!hints.quotes)
+        fatal(kExitConfig, __FILE__, __LINE__, "{}{}{}", what, hint.empty() ? "" : "; ", hint);
+    fatal(kExitConfig, __FILE__, __LINE__, "{}\n       {}\n       {:>{}}{}{}", what, shown, "^",
+          int(at - crop) + 1, hint.empty() ? "" : "\n       ", hint);
 }
 
 Json parse_json_text(std::string_view text, const std::string& name, int deepest, const JsonHints& hints) {

@@ -6,8 +6,9 @@
 
 #include "llmc/base/json_value.h"
 
-// Hints that the message adds behind the quote.
+// Hints that the message adds behind the quote. quotes: whether there is one; else the message is one line.
 struct JsonHints {
+    bool quotes = true;
     const char* start = "";         // where the text begins with another character than a brace
     const char* comment = "JSON has no comments";       // where the error is at a / or a #
 };

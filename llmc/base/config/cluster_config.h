@@ -4,6 +4,8 @@
 
 #include "llmc/base/config/visit.h"
 
+inline constexpr int kMostMemoryGb = 65536;  // well above every device: a value beyond is in another unit
+
 struct ClusterConfig {
     std::string gpu, file;
     int gpus_per_node = 0;
@@ -20,7 +22,8 @@ struct ClusterConfig {
         f("node_gbs", node_gbs, "GB/s each way and GPU inside a node; 0: of the GPU's file", at_least(0));
         f("network_gbs", network_gbs, "GB/s each way and GPU between nodes; 0: of the GPU's file",
           at_least(0));
-        f("memory_gb", memory_gb, "memory of a GPU in 1e9 bytes; 0: of the GPU's file", at_least(0));
+        f("memory_gb", memory_gb, "memory of a GPU in 1e9 bytes; 0: of the GPU's file",
+          range(0, kMostMemoryGb));
         f("watts", watts, "of a GPU and its share of the node, or of a rank of this machine; 0: of the "
           "GPU's file", at_least(0));
         f("dollars_per_hour", dollars_per_hour, "price of a GPU, or of a rank of this machine; 0: of the "

@@ -86,7 +86,7 @@ static void assign(ReachedBy& to, const Json& v, const std::string& where) {
 }
 
 // Well above every machine: a value beyond is one in another unit.
-static constexpr int kMostUnits = 65536, kMostMemoryGb = 65536;
+static constexpr int kMostUnits = 65536;
 
 static bool may_be_unknown(std::string_view key) {
     for (const char* free : {"watts", "dollars_per_hour", "nvls", "rails", "pod_gpus", "reached_by",
@@ -96,7 +96,7 @@ static bool may_be_unknown(std::string_view key) {
 }
 
 Machine parse_machine(std::string_view text, const std::string& name, const std::string& named) {
-    const Json root = parse_json_text(text, name);
+    const Json root = parse_json_text(text, name, 32, {.quotes = false});
     CHECK_INPUT(root.is_object(), "{}: expected an object, {{\"gpu\": \"h100\", ...}}, found {}", name,
                 for_message(root));
     const Json* gpu = root.find("gpu");
