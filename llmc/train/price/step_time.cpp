@@ -32,14 +32,22 @@ struct Places {
     }
 };
 
+struct Message {
+    double sent, way;
+    double received = -1;  // -1: its receiver has not come to it
+};
+
 struct StageRun {
     const StageTimes& times;
     Places places;
     std::vector<Action> actions;
+    size_t buffers = 0;  // of sends
     bool draws = false;
     size_t next = 0;
     RankClocks rank = {};
     double after = 0;  // seconds of norm and update
+    std::vector<Message> sent = {};
+    double receiving = 0;  // seconds of the message for the next forward or backward
     std::vector<DrawnSpan> spans = {};
 
     size_t place(const Action& a, const PipelineShape& shape) const {
@@ -50,16 +58,29 @@ struct StageRun {
         return it->second;
     }
     void run(const std::vector<RankEvent>& events, SpanKind kind, int chunk = 0, int micro = 0) {
-        const double begin = rank.now;
+        const double begin = rank.now - std::exchange(receiving, 0);
         rank.run(events);
         if (draws && rank.now > begin)
             spans.push_back({.kind = kind, .chunk = chunk, .micro = micro, .begin = begin, .end = rank.now});
     }
+    void wait_until(double time) { rank.now = std::max(rank.now, time); }
+    void receive(Message& m) {
+        wait_until(m.sent);
+        rank.run({.kind = RankEvent::Work, .work = {.exposed = m.way}});
+        m.received = rank.now;
+        receiving = m.way;
+    }
+    // The oldest message whose buffer the next send needs; null: a buffer is free.
+    const Message* in_buffer() const {
+        return sent.size() < buffers ? nullptr : &sent[sent.size() - buffers];
+    }
     // A send's own work belongs to what it sends.
-    void send(const std::vector<RankEvent>& events) {
+    void send(const std::vector<RankEvent>& events, double way) {
+        if (const Message* before = in_buffer()) wait_until(before->received);
         const double begin = rank.now;
         rank.run(events);
         if (!spans.empty()) spans.back().end += rank.now - begin;
+        sent.push_back({.sent = rank.now, .way = way});
     }
     void end(const std::vector<RankEvent>& events, SpanKind kind) {
         const double worked = rank.by_kind.sum();
@@ -68,25 +89,29 @@ struct StageRun {
     }
 };
 
-using Messages = std::map<std::pair<int, int>, std::deque<double>>;  // arrivals, by sender and receiver
+// The messages on their way, by sender and receiver: places in StageRun::sent.
+using Routes = std::map<std::pair<int, int>, std::deque<size_t>>;
 
-// Runs a stage until it waits for a message that is not sent yet. Returns whether an action ran.
-static bool advance(StageRun& run, int stage, const PipelineShape& shape, Messages& messages) {
+// Runs a stage until it waits: for a message that is not sent yet, or for a buffer of its own. Returns
+// whether an action ran.
+static bool advance(std::vector<StageRun>& runs, int stage, const PipelineShape& shape, Routes& routes) {
+    StageRun& run = runs[size_t(stage)];
     const size_t first = run.next;
     for (; run.next < run.actions.size(); run.next++) {
         const Action& a = run.actions[run.next];
         if (a.kind == Action::Recv) {
-            std::deque<double>& arrivals = messages[{a.peer, stage}];
-            if (arrivals.empty()) break;
-            run.rank.now = std::max(run.rank.now, arrivals.front());
-            arrivals.pop_front();
+            std::deque<size_t>& waiting = routes[{a.peer, stage}];
+            if (waiting.empty()) break;
+            run.receive(runs[size_t(a.peer)].sent[waiting.front()]);
+            waiting.pop_front();
             continue;
         }
         const size_t at = run.place(a, shape);
         const std::vector<RankEvent>& events = run.times.events[at];
         if (a.kind == Action::Send) {
-            run.send(events);
-            messages[{stage, a.peer}].push_back(run.rank.now + run.times.message[at]);
+            if (const Message* before = run.in_buffer(); before && before->received < 0) break;
+            routes[{stage, a.peer}].push_back(run.sent.size());
+            run.send(events, run.times.message[at]);
             continue;
         }
         run.run(events, a.kind == Action::Forward ? SpanKind::Forward : SpanKind::Backward, a.chunk, a.micro);
@@ -98,6 +123,7 @@ static bool advance(StageRun& run, int stage, const PipelineShape& shape, Messag
 static void end_step(std::vector<StageRun>& runs) {
     double summed = 0;
     for (StageRun& run : runs) {
+        for (const Message& m : run.sent) run.wait_until(m.received);
         run.end(run.times.norm, SpanKind::Norm);
         summed = std::max(summed, run.rank.now);
     }
@@ -115,16 +141,17 @@ static std::vector<StageRun> run_stages(const PipelineShape& shape,
         runs.push_back({.times = t,
                         .places = Places(t),
                         .actions = pipeline_schedule(shape, s),
+                        .buffers = size_t(send_buffers(shape)),
                         .draws = draws});
         runs.back().run(t.before, SpanKind::Clear);
     }
-    Messages messages;
+    Routes routes;
     for (bool moved = true; moved;) {
         moved = false;
-        for (int s = 0; s < shape.stages; s++) moved |= advance(runs[size_t(s)], s, shape, messages);
+        for (int s = 0; s < shape.stages; s++) moved |= advance(runs, s, shape, routes);
     }
     for (const StageRun& run : runs)
-        CHECK(run.next == run.actions.size(), "a stage waits for a message that no stage sends");
+        CHECK(run.next == run.actions.size(), "a stage waits for a message that is not sent or not received");
     end_step(runs);
     return runs;
 }

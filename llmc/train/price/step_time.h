@@ -1,6 +1,7 @@
 // The time of a training step on a mesh: each stage runs its real list of actions, sends meet receives, and
-// collectives over dp run beside the ops until awaited. All stages meet for the gradient norm; the slowest
-// stage decides.
+// collectives over dp run beside the ops until awaited. A message is on its way once both stages have come to
+// it; its receiver waits, its sender only for a free buffer. All stages meet for the gradient norm; the
+// slowest stage decides.
 //
 // All tp and dp ranks of a stage do the same. So a step on 16,384 ranks costs a walk of each distinct stage,
 // of a few micro-batches. Borders between nodes may lie differently in the copies of a pipeline (groups.h):

@@ -1,5 +1,5 @@
 // The step of a small mesh by brute force: every rank walks every micro-batch at its real place. A collective
-// starts when the last of its members arrives; a message ends when its receiver has it.
+// starts when the last of its members arrives, a message when both its ranks have.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -60,6 +60,12 @@ struct Meeting {
 };
 using Meetings = std::deque<Meeting>;
 
+struct Message {
+    double sent, way, received = -1;
+    Message(double sent, double way) : sent(sent), way(way) {}
+};
+using Messages = std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>>;  // by sender, receiver
+
 struct WalkingRank {
     int rank = 0, members[kAxes] = {};
     Groups groups = {};
@@ -69,6 +75,7 @@ struct WalkingRank {
     Meetings* meetings[kAxes] = {};         // of its groups
     size_t joins[kAxes] = {};               // so far
     std::deque<size_t> started[kAxes] = {}; // places in `meetings`, to be awaited
+    std::deque<std::shared_ptr<Message>> in_buffers;  // sent, not awaited
     size_t next = 0;                        // entry
     bool joined = false;                    // the meeting of the next entry
     double now = 0, copies = 0;
@@ -119,33 +126,39 @@ struct WalkingRank {
     }
 };
 
-// By sender and receiver: when messages arrive.
-using Arrivals = std::map<std::pair<int, int>, std::deque<double>>;
-
-// Returns false while a receiver waits.
-inline bool pass_message(WalkingRank& r, const Cost& cost, Arrivals& arrivals) {
+// Returns false while a receiver or a buffer waits.
+inline bool pass_message(WalkingRank& r, const Cost& cost, Messages& messages) {
     const MeshShape& mesh = r.prices.mesh;
     const int peer = r.rank + (cost.peer - r.rank / (mesh.tp * mesh.cp) % mesh.pp) * mesh.tp * mesh.cp;
     const std::string_view verb = cost.name;
-    if (verb == "send") {
+    if (cost.kind == Kind::Wait) {
+        if (r.in_buffers.empty()) return true;
+        const Message& m = *r.in_buffers.front();
+        if (m.received < 0) return false;
+        r.now = std::max(r.now, m.received);
+        r.in_buffers.pop_front();
+    } else if (verb == "send") {
         const int gpus = r.prices.machine.gpus_per_node;
         const double way = seconds_of_message(r.prices, cost, !gpus || r.rank / gpus == peer / gpus);
-        arrivals[{r.rank, peer}].push_back(r.now + way);
+        r.in_buffers.push_back(std::make_shared<Message>(r.now, way));
+        messages[{r.rank, peer}].push_back(r.in_buffers.back());
     } else if (verb == "recv") {
-        std::deque<double>& waiting = arrivals[{peer, r.rank}];
+        std::deque<std::shared_ptr<Message>>& waiting = messages[{peer, r.rank}];
         if (waiting.empty()) return false;
-        r.now = std::max(r.now, waiting.front());
+        Message& m = *waiting.front();
+        r.now = m.received = std::max(r.now, m.sent) + m.way;
+        r.by_kind.exposed += m.way;
         waiting.pop_front();
     }
     return true;
 }
 
 // Returns false if the rank must wait for another that has not come so far.
-inline bool pass_entry(WalkingRank& r, Arrivals& arrivals) {
+inline bool pass_entry(WalkingRank& r, Messages& messages) {
     const Walk::Entry& e = r.walk->entries[r.next];
     const Cost& cost = r.walk->of(e);
     const double seconds = r.seconds[size_t(e.cost)];
-    if (cost.axis && std::string_view(cost.axis) == "pp") return pass_message(r, cost, arrivals);
+    if (cost.axis && std::string_view(cost.axis) == "pp") return pass_message(r, cost, messages);
     switch (cost.kind) {
         case Kind::Collective: return r.collective(cost, seconds);
         case Kind::Wait: return r.wait(cost);
@@ -197,11 +210,11 @@ inline WholeStep step_of_all_ranks(const Config& cfg, const Machine& machine, in
             r.seconds.push_back(c.kind == Kind::Collective ? seconds_of_collective(r.prices, c)
                                                            : seconds_of_op(r.prices, c));
     }
-    Arrivals arrivals;
+    Messages messages;
     for (bool moved = true; moved;) {
         moved = false;
         for (WalkingRank& r : all)
-            for (; r.next < r.walk->entries.size() && pass_entry(r, arrivals); r.next++) moved = true;
+            for (; r.next < r.walk->entries.size() && pass_entry(r, messages); r.next++) moved = true;
     }
     WholeStep step;
     for (const WalkingRank& r : all) {

@@ -107,7 +107,9 @@ TEST(a_few_walks_stand_for_all_ranks_and_micro_batches) {
 
 // 12 ranks on nodes of 8. With tp 2 and dp 6, one node has four members of a group of ZeRO, the other two.
 // With pp 3 and dp 4, the border cuts the third copy alone, after two stages. With tp 3 and tp 6, the border
-// cuts some groups and leaves others whole.
+// cuts some groups and leaves others whole. Then some ranks of a stage get their message from their node, and
+// wait in the next sum for ranks whose message comes from another: up to 5% of the step, a bubble in the walk
+// and communication in the plan.
 TEST(borders_of_nodes_cut_some_copies_and_groups) {
     Config cfg = planned_config(24);
     cfg.model.layers = 6, cfg.model.heads = 12, cfg.model.channels = 384;
@@ -115,10 +117,25 @@ TEST(borders_of_nodes_cut_some_copies_and_groups) {
     for (const Config& c : candidates_of(cfg, 12, h100())) {
         if (c.memory.recompute != Recompute::None) continue;
         meshes.insert({c.parallel.tp, c.parallel.pp});
-        expect_whole(c, 12, h100());
+        const bool mixed = c.parallel.tp % 3 == 0 && c.parallel.pp > 1;
+        expect_whole(c, 12, h100(), {.shares = mixed ? 0.05 : 0.015});
     }
     for (const std::pair<int, int>& mesh : {std::pair(2, 1), {1, 3}, {3, 4}, {6, 2}})
         EXPECT(meshes.contains(mesh), "no tp %d, pp %d", mesh.first, mesh.second);
+}
+
+// Nodes of 2 in pods of 4, with an eighth of the rate between pods.
+TEST(borders_of_pods_are_priced) {
+    Machine pods = h100();
+    pods.gpus_per_node = 2, pods.rails = 2, pods.pod_gpus = 4, pods.oversubscription = 8;
+    for (const Config& c : candidates_of(planned_config(), kRanks, pods))
+        if (c.memory.recompute == Recompute::None && c.train.micro_batch <= 2) expect_whole(c, kRanks, pods);
+    Config c = planned_config();
+    c.parallel.zero = 3;
+    const double with = estimate(c, kRanks, pods).step.seconds;
+    pods.oversubscription = 1;
+    const double without = estimate(c, kRanks, pods).step.seconds;
+    EXPECT(with > 1.2 * without, "%g s with pods, %g s without", with, without);
 }
 
 // Nodes of 8 with slow links between them: each copy of three stages sends over one border or over none. The

@@ -73,10 +73,29 @@ TEST(the_bubble_is_the_papers) {
             }
 }
 
+// A message is on its way from when both stages have come to it. Its receiver waits, and so communicates; the
+// time before is a bubble.
 TEST(a_message_delays_the_next_stage) {
+    const StepTime one = time_of({2, 1, 1, PipelineSchedule::OneFOneB}, 0.5);
+    EXPECT_NEAR(one.seconds, 2 * (kForward + kBackward) + 2 * 0.5, 1e-9);
+    EXPECT_NEAR(one.by_kind.exposed, 0.5, 1e-9);
+    EXPECT_NEAR(one.bubble, kForward + kBackward + 0.5, 1e-9);
+    // The last stage comes to its second input when its first backward has ended.
+    const StepTime two = time_of({2, 1, 2, PipelineSchedule::OneFOneB}, 0.5);
+    EXPECT_NEAR(two.by_kind.exposed, 2 * 0.5, 1e-9);
+    EXPECT_NEAR(two.seconds, kForward + 2 * (0.5 + kForward + kBackward) + 0.5 + kBackward, 1e-9);
     const PipelineShape shape = {4, 1, 8, PipelineSchedule::OneFOneB};
     const double without = time_of(shape).seconds, with = time_of(shape, 0.5).seconds;
     EXPECT(with >= without + 2 * 3 * 0.5, "%g with messages of 0.5 s, %g without", with, without);
+}
+
+// 1f1b has one buffer. The first message leaves at 2 s and arrives at 12 s; the second forward ends at 4 s,
+// and its message waits for the buffer.
+TEST(a_sender_waits_for_a_buffer) {
+    const PipelineShape shape = {3, 1, 3, PipelineSchedule::OneFOneB};
+    const DrawnStep d = draw_step(shape, EvenStages(shape, 10).all);
+    EXPECT_NEAR(d.stages[0][1].end, 2 * kForward, 1e-9);
+    EXPECT_NEAR(d.stages[0][2].begin, kForward + 10, 1e-9);
 }
 
 TEST(the_slowest_stage_decides) {
@@ -110,14 +129,15 @@ TEST(no_stage_updates_before_the_norm_of_all) {
 // ---------------------------------------------------------------------------------------------------------
 // a drawing
 
-// Spans follow each other; spans and waits fill the step. The time left out counts the micro-batches beyond
-// the drawn ones.
+// Spans follow each other, each with the message before it; spans and waits fill the step. The time left out
+// counts the micro-batches beyond the drawn ones.
 TEST(a_drawn_step_is_the_step_that_is_timed) {
     for (const int chunks : {1, 2})
         for (const int micros : {4, 8, 32, 400}) {
             const PipelineShape shape = {
                 4, chunks, micros, chunks > 1 ? PipelineSchedule::Interleaved : PipelineSchedule::OneFOneB};
-            EvenStages stages(shape, 0.1, 2, 1.5);
+            constexpr double kMessage = 0.1;
+            EvenStages stages(shape, kMessage, 2, 1.5);
             for (StageTimes& t : stages.times)
                 t.before = {work({.memory = 0.25})}, t.norm = {work({.memory = 0.125})},
                 t.after = {work({.products = 0.5})};
@@ -139,8 +159,13 @@ TEST(a_drawn_step_is_the_step_that_is_timed) {
                 const int drawn = (micros - d.micros_left_out) * chunks;
                 EXPECT(forwards == drawn && backwards == drawn, "%d, %d of %d", forwards, backwards, drawn);
                 EXPECT(end <= d.seconds + 1e-12, "stage %zu ends after the step", s);
-                const double more = d.micros_left_out * (kForward + kBackward) * (s == 2 ? 1.5 : 1);
-                EXPECT_NEAR(busy + more + d.waits[s], t.seconds, 1e-9 * t.seconds);
+                const std::vector<Action> all = pipeline_schedule(shape, int(s));
+                const auto received = std::count_if(all.begin(), all.end(), [](const Action& a) {
+                    return a.kind == Action::Recv;
+                });
+                const double of_micro = (kForward + kBackward) * (s == 2 ? 1.5 : 1) +
+                                        kMessage * double(received) / micros;
+                EXPECT_NEAR(busy + d.micros_left_out * of_micro + d.waits[s], t.seconds, 1e-9 * t.seconds);
             }
         }
 }
