@@ -13,12 +13,18 @@ from show_help import show_help
 TURNS = 3
 LARGE = ["--cluster.gpu=h100", "--json", "--parallel.tp=8", "--parallel.pp=16", "--parallel.zero=1",
          "--train.micro_batch=1", "--plan"]
+SHARDED = ["--cluster.gpu=h100", "--json", "--parallel.tp=8", "--parallel.pp=16", "--parallel.zero=3",
+           "--train.micro_batch=1", "--plan"]
+CHUNKS = ["--cluster.gpu=h100", "--json", "--parallel.tp=8", "--parallel.pp=2", "--parallel.zero=2",
+          "--parallel.schedule=interleaved", "--parallel.virtual_stages=7", "--train.micro_batch=1", "--plan"]
 FOUND = ["--cluster.gpu=h100", "--json", "--plan=search"]
 CASES = [       # config, ranks, options
     ("gpt3_175B", 1024, [*LARGE, "--train.batch_tokens=3145728"]),
     ("gpt3_175B", 16384, [*LARGE, "--train.batch_tokens=3145728"]),
     ("llama3_405B", 1024, [*LARGE, "--train.batch_tokens=16777216"]),
     ("llama3_405B", 16384, [*LARGE, "--train.batch_tokens=16777216"]),
+    ("llama3_405B", 16384, [*SHARDED, "--train.batch_tokens=16777216"]),
+    ("llama3_405B", 16384, [*CHUNKS, "--train.batch_tokens=16777216"]),
     ("llama3_8B", 8, [*FOUND, "--train.batch_tokens=4194304"]),
     ("llama3_70B", 256, [*FOUND, "--train.batch_tokens=4194304"]),
     ("llama3_405B", 16384, [*FOUND, "--train.batch_tokens=16777216"]),
@@ -39,7 +45,8 @@ def row(name, ranks, options):
         best, cpu = min(best, time.perf_counter() - begin), min(cpu, cpu_seconds() - used)
     found = json.loads(printed)
     plans = found["rejected"] + len(found["candidates"]) if "rejected" in found else 1
-    return {"model": name, "ranks": ranks, "plans": plans, "seconds": best, "cpu_seconds": cpu}
+    zero = next((int(o[-1]) for o in options if o.startswith("--parallel.zero=")), None)
+    return {"model": name, "ranks": ranks, "zero": zero, "plans": plans, "seconds": best, "cpu_seconds": cpu}
 
 
 def rows():
@@ -47,7 +54,7 @@ def rows():
 
 
 def line(r):
-    what = "a plan" if r["plans"] == 1 else f"a search of {r['plans']:,} plans"
+    what = f"a plan of ZeRO {r['zero']}" if r["plans"] == 1 else f"a search of {r['plans']:,} plans"
     return (f"{r['model']} on {r['ranks']:,} ranks: {what} in {r['seconds']:.2f} s"
             f" ({r['cpu_seconds']:.2f} s of all cores)")
 

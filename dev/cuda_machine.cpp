@@ -69,6 +69,11 @@ static double seconds_of_launch() {
     return seconds_of([&] { for (int i = 0; i < kOps; i++) set_zero(memory.data, 256); }) / kOps;
 }
 
+// What BF16 products of a step reach, of what they reach alone: under its power limit a busy GPU lowers its
+// clock. With this share, plans by files of one H100 and one H200 are within 11% of 14 measured steps, median
+// -2%; with 1, most are 8 to 14% too fast.
+static constexpr double kInSteps = 0.87;
+
 // FLOP/s of square products, by side.
 template <class T> static std::vector<std::pair<int, double>> product_rates(int size, DType type) {
     std::vector<std::pair<int, double>> rates;
@@ -102,9 +107,10 @@ static std::string machine_file(const Sizes& o) {
     if (name.starts_with("cuda: ")) name = name.substr(6);
     const std::string file = file_of(name);
     const double memory = double(device_available());
-    const auto bf16 = product_rates<bfloat16>(o.size, DType::BF16);
+    auto bf16 = product_rates<bfloat16>(o.size, DType::BF16);
     const auto fp32 = product_rates<float>(o.size, DType::F32);
     const double stated = device_tflops() > 0 ? 1e12 * device_tflops() : largest(bf16);
+    for (auto& [side, rate] : bf16) rate *= kInSteps;
     const double fp32_of_table = stated_fp32(file);
     const double fp32_peak = fp32_of_table > 0 ? fp32_of_table : largest(fp32);
     const double host = host_rate(size_t(o.size) * size_t(o.size));
@@ -123,7 +129,8 @@ static std::string machine_file(const Sizes& o) {
     add("host_gbs", 1e-9 * host);
     add("launch_us", 1e6 * seconds_of_launch());
     add("units", cuda_device().processors);
-    std::string sources = fmt::format("measured on {}, {}", name, today());
+    std::string sources = fmt::format(
+        "measured on {}, {}; reached, of BF16: {} of what a product reaches alone", name, today(), kInSteps);
     if (file.empty()) {
         add("bf16_tflops", 1e-12 * stated);
         add("gpus_per_node", 1), add("node_gbs", 1e-9 * host), add("node_us", 15);

@@ -20,6 +20,7 @@ static int stands_for(int micro, int micros, int walked, int period) {
     return left <= last ? walked - left : first + (micro - first) % std::min(period, walked);
 }
 
+namespace {
 // Where the walk of a stage has an action of these: kind, chunk, micro-batch.
 struct Places {
     std::map<std::array<int, 4>, size_t> at;
@@ -88,6 +89,7 @@ struct StageRun {
         after += rank.by_kind.sum() - worked;
     }
 };
+}  // namespace
 
 // The messages on their way, by sender and receiver: places in StageRun::sent.
 using Routes = std::map<std::pair<int, int>, std::deque<size_t>>;

@@ -15,14 +15,14 @@
 
 // A stage, as walked with a few micro-batches.
 struct StageTimes {
-    std::vector<Action> actions = {};             // of the walk
+    std::vector<Action> actions = {};                 // of the walk
     std::vector<std::vector<RankEvent>> events = {};  // of each action; a receive: none
-    std::vector<double> message = {};             // seconds on the way, of each send; else 0
-    std::vector<double> near_message = {};        // the same to a stage in the same node
+    std::vector<double> message = {};                 // seconds on the way, of each send; else 0
+    std::vector<double> near_message = {};            // the same to a stage in the same node
     std::vector<RankEvent> before = {};               // clearing
-    std::vector<RankEvent> norm = {};   // after the last action, until the squares of all ranks are summed
-    std::vector<RankEvent> after = {};  // the update: no rank begins before all have summed
-    int micros = 0;                 // of the walk
+    std::vector<RankEvent> norm = {};                 // from the last action until all squares are summed
+    std::vector<RankEvent> after = {};                // the update: no rank begins before all have summed
+    int micros = 0;                                   // of the walk
 };
 
 // walk: of a step; its entries name their action.

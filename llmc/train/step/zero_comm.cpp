@@ -133,17 +133,15 @@ void Zero::finish() {
 void Zero::sum_over_tp() {
     size_t at = 0;
     for (const Run& run : tp_runs) {
-        ops::start_copy(packed + at, grad_shard(run.bucket) + run.from, run.count * sizeof(real));
+        ops::copy_on_device(packed + at, grad_shard(run.bucket) + run.from, run.count * sizeof(real));
         at += run.count;
     }
-    ops::finish_copies();
     mesh.tp.all_reduce(packed, at);
     at = 0;
     for (const Run& run : tp_runs) {
-        ops::start_copy(grad_shard(run.bucket) + run.from, packed + at, run.count * sizeof(real));
+        ops::copy_on_device(grad_shard(run.bucket) + run.from, packed + at, run.count * sizeof(real));
         at += run.count;
     }
-    ops::finish_copies();
 }
 
 // ---------------------------------------------------------------------------------------------------------

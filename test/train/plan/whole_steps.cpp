@@ -92,15 +92,21 @@ static void expect_whole(const Config& c, int ranks, const Machine& machine, con
 // optimizer's state on the host.
 TEST(a_few_walks_stand_for_all_ranks_and_micro_batches) {
     const Machine machine = nodes_of_4();
-    std::set<int> tp, micro;
+    std::set<int> tp, micro, zero, grouped, chunked;  // the last two: with pipelines
     for (const Config& c : candidates_of(planned_config(), kRanks, machine)) {
         tp.insert(c.parallel.tp), micro.insert(c.train.micro_batch);
+        if (c.parallel.pp > 1) zero.insert(c.parallel.zero);
+        if (c.parallel.pp > 1 && c.parallel.zero_group > 0) grouped.insert(c.parallel.zero);
+        if (c.parallel.virtual_stages > 1) chunked.insert(c.parallel.zero);
         expect_whole(c, kRanks, machine);
         if (c.memory.recompute != Recompute::None || c.train.micro_batch > 1) continue;
         Config offloaded = c;
         offloaded.memory.offload = Offload::Optimizer;
         expect_whole(offloaded, kRanks, machine);
     }
+    EXPECT(zero == std::set({0, 1, 2, 3}) && grouped == std::set({1, 2, 3}) && chunked == zero,
+           "%zu ZeRO stages with pipelines, %zu in groups, %zu with chunks", zero.size(), grouped.size(),
+           chunked.size());
     EXPECT(tp == std::set<int>({1, 2, 4, 8}) && *micro.rbegin() == 32, "tp to %d, micro-batch to %d",
            *tp.rbegin(), *micro.rbegin());
 }
