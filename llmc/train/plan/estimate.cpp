@@ -88,14 +88,6 @@ struct WalkedStage {
 };
 }  // namespace
 
-// The whole step of a pipeline.
-static PipelineShape shape_of(const Config& cfg, const MeshShape& mesh) {
-    return {.stages = mesh.pp,
-            .chunks = cfg.parallel.virtual_stages,
-            .micros = int(micros_of_step(cfg, mesh.dp)),
-            .schedule = cfg.parallel.schedule};
-}
-
 // Micro-batches of a walk for the time of a step. Where gradients are sharded, collectives go on from one
 // action to the next: then the walk has the pipeline's filling, a whole repetition, and its emptying.
 static int timed_micros(const Estimate& e, const PipelineShape& shape) {
@@ -108,11 +100,11 @@ static std::vector<WalkedStage> walk_distinct(const DistinctStages& distinct, Wa
                                               Estimate& e) {
     std::vector<WalkedStage> stages;
     std::vector<size_t> bytes;
-    walked.shape = shape_of(e.cfg, e.mesh);
-    PipelineShape few = walked.shape;
-    few.micros = timed_micros(e, walked.shape);
     for (const int s : distinct.stages) {
         const auto rank = described_mesh(e.cfg.parallel, e.ranks, s * e.cfg.parallel.tp);
+        walked.shape = make_stage(e.cfg, rank->mesh, e.cfg.train.micro_batch).shape;
+        PipelineShape few = walked.shape;
+        few.micros = timed_micros(e, walked.shape);
         Model model = model_of_stage(e.cfg, rank->mesh, few.micros);
         bytes.push_back(add_memory(e, model));
         walked.saved_bytes = std::max(walked.saved_bytes, share_to_save(model.zero).bytes);

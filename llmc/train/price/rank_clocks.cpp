@@ -11,14 +11,6 @@ SecondsByKind& SecondsByKind::operator+=(const SecondsByKind& o) {
     return *this;
 }
 
-SecondsByKind SecondsByKind::operator-(const SecondsByKind& o) const {
-    return {.products = products - o.products,
-            .attention = attention - o.attention,
-            .memory = memory - o.memory,
-            .exposed = exposed - o.exposed,
-            .hidden = hidden - o.hidden};
-}
-
 RankClocks::Started RankClocks::start(Collectives& axis, double busy) {
     axis.free = std::max(now, axis.free) + busy;
     return {.end = axis.free, .busy = busy};

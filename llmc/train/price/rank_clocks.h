@@ -14,7 +14,6 @@ struct SecondsByKind {
 
     double sum() const { return products + attention + memory + exposed; }
     SecondsByKind& operator+=(const SecondsByKind& o);
-    SecondsByKind operator-(const SecondsByKind& o) const;
 };
 
 struct RankEvent {

@@ -1,7 +1,6 @@
 // One stage of train/price/step_time.h: the walk of a rank, priced.
 #include <algorithm>
 #include <array>
-#include <map>
 #include <string_view>
 #include <utility>
 
