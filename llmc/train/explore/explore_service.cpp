@@ -140,6 +140,7 @@ Json ExploreService::best(const HttpRequest& request) {
     auto [cfg, planner] = asked_of(exploration, request);
     CHECK_INPUT(cfg.cluster.named(), "cluster.gpu is not set: a search compares times");
     const Machine machine = machine_of(cfg.cluster);
+    check_steps(cfg);
     take_open_settings(cfg);
     const double end = seconds_now() + kSearchSeconds;
     const auto stops = [&] { return stopping || seconds_now() > end; };

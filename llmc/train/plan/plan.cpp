@@ -102,6 +102,7 @@ int plan(Config cfg, const PlanRequest& request) {
     if (!request.search) return print_plan(planned(cfg), request.json);
     std::optional<Machine> machine;
     if (!cfg.cluster.measured()) machine = machine_of(cfg.cluster);
+    check_steps(cfg);
     take_open_settings(cfg);
     return machine ? search_on(*machine, cfg, request) : search_this_machine(cfg, request);
 }

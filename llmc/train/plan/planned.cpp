@@ -90,6 +90,7 @@ Planned planned(Config cfg) {
     const bool measured = cfg.cluster.measured();
     std::optional<Machine> machine;
     if (cfg.cluster.named() && !measured) machine = machine_of(cfg.cluster);
+    check_steps(cfg);
     take_open_settings(cfg);
     const int ranks = ranks_to_plan(cfg);
     check_mesh(cfg, ranks);

@@ -13,6 +13,8 @@ struct Planned {
 
 // Resolves model.vocab from the checkpoint, the tokenizer or the shards, as a run does.
 void take_open_settings(Config& cfg);
+// Exit code 78 where a plan has times, by cluster.*, of a run without training steps.
+void check_steps(const Config& cfg);
 // Ranks of the job that cfg describes.
 int ranks_to_plan(const Config& cfg);
 

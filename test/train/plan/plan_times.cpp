@@ -152,6 +152,9 @@ TEST(mistakes_are_one_line) {
         {"--plan=search --cluster.file=scripts/machines/a100.json --run.precision=fp64", "bf16 or fp32"},
         {"--plan --cluster.gpu=h100 --parallel.ranks=8 --parallel.tp=3", "parallel.tp"},
         {"--plan --cluster.gpu=h100 --parallel.ranks=3 --parallel.pp=2", "3 ranks"},
+        {"--plan --cluster.gpu=h100 --train.steps=0", "train.steps = 0"},
+        {"--plan=search --cluster.gpu=h100 --train.steps=0", "train.steps = 0"},
+        {"--plan --cluster.gpu=auto --train.steps=0", "train.steps = 0"},
         {"--json", "--plan"},
         {"--plan --cluster.file=/nowhere.json", "/nowhere.json"}};
     for (const auto& [args, words, expected] : cases) {
