@@ -9,7 +9,7 @@
 // Seconds of a rank, by kind.
 struct SecondsByKind {
     double products = 0, attention = 0, memory = 0;  // of ops
-    double exposed = 0;                              // waits for collectives and copies
+    double exposed = 0;                              // waits for collectives, messages and copies
     double hidden = 0;                               // of collectives beside ops; no part of the sum
 
     double sum() const { return products + attention + memory + exposed; }
