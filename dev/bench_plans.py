@@ -11,13 +11,13 @@ import time
 from show_help import show_help
 
 TURNS = 3
-LARGE = ["--cluster.gpu=h100", "--json", "--parallel.tp=8", "--parallel.pp=16", "--parallel.zero=1",
-         "--train.micro_batch=1", "--plan"]
-SHARDED = ["--cluster.gpu=h100", "--json", "--parallel.tp=8", "--parallel.pp=16", "--parallel.zero=3",
-           "--train.micro_batch=1", "--plan"]
-CHUNKS = ["--cluster.gpu=h100", "--json", "--parallel.tp=8", "--parallel.pp=2", "--parallel.zero=2",
-          "--parallel.schedule=interleaved", "--parallel.virtual_stages=7", "--train.micro_batch=1", "--plan"]
-FOUND = ["--cluster.gpu=h100", "--json", "--plan=search"]
+GPU = ["--cluster.gpu=h100", "--json"]
+PLAN = [*GPU, "--plan", "--parallel.tp=8", "--train.micro_batch=1"]
+LARGE = [*PLAN, "--parallel.pp=16", "--parallel.zero=1"]
+SHARDED = [*PLAN, "--parallel.pp=16", "--parallel.zero=3"]
+CHUNKS = [*PLAN, "--parallel.pp=2", "--parallel.zero=2", "--parallel.schedule=interleaved",
+          "--parallel.virtual_stages=7"]
+FOUND = [*GPU, "--plan=search"]
 CASES = [       # config, ranks, options
     ("gpt3_175B", 1024, [*LARGE, "--train.batch_tokens=3145728"]),
     ("gpt3_175B", 16384, [*LARGE, "--train.batch_tokens=3145728"]),
@@ -45,7 +45,7 @@ def row(name, ranks, options):
         best, cpu = min(best, time.perf_counter() - begin), min(cpu, cpu_seconds() - used)
     found = json.loads(printed)
     plans = found["rejected"] + len(found["candidates"]) if "rejected" in found else 1
-    zero = next((int(o[-1]) for o in options if o.startswith("--parallel.zero=")), None)
+    zero = found.get("options", {}).get("zero")     # of a plan
     return {"model": name, "ranks": ranks, "zero": zero, "plans": plans, "seconds": best, "cpu_seconds": cpu}
 
 

@@ -69,9 +69,9 @@ static double seconds_of_launch() {
     return seconds_of([&] { for (int i = 0; i < kOps; i++) set_zero(memory.data, 256); }) / kOps;
 }
 
-// What BF16 products of a step reach, of what they reach alone: under its power limit a busy GPU lowers its
-// clock. With this share, plans by files of one H100 and one H200 are within 11% of 14 measured steps, median
-// -2%; with 1, most are 8 to 14% too fast.
+// BF16 products are slower in a step than alone: under its power limit a busy GPU lowers its clock. This
+// share is of one H100 and one H200: plans by it are within 11% of 14 measured steps, median -2%. Plans by
+// the rates alone are mostly 8 to 14% too fast.
 static constexpr double kInSteps = 0.87;
 
 // FLOP/s of square products, by side.

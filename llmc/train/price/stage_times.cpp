@@ -50,35 +50,23 @@ static RankEvent collective_event(const Cost& cost, RankEvent::Kind kind, double
 void Pricing::add(std::vector<RankEvent>& to, const Walk::Entry& e) {
     const Cost& cost = walk.of(e);
     if (is_of_message(cost)) return;
-    const bool waits = cost.kind == Kind::Wait && !prices.measured;
-    const double seconds = waits ? 0 : price(e);
-    const auto work = [&](double SecondsByKind::*kind) { add_work(to, kind, seconds); };
+    const auto work = [&](double SecondsByKind::*kind) { add_work(to, kind, price(e)); };
     switch (cost.kind) {
-        case Kind::Product: work(&SecondsByKind::products); break;
-        case Kind::Attention: work(&SecondsByKind::attention); break;
-        case Kind::Memory: work(&SecondsByKind::memory); break;
-        case Kind::Copy:
-            if (runs_beside_ops(cost) && !prices.measured)
-                to.push_back({.kind = RankEvent::Copy, .busy = seconds});
-            else
-                work(&SecondsByKind::memory);
-            break;
-        case Kind::Collective:
-            if (prices.measured)
-                work(&SecondsByKind::exposed);
-            else if (starts(cost))
-                to.push_back(collective_event(cost, RankEvent::Start, seconds));
-            else
-                to.push_back(collective_event(cost, RankEvent::Meet, seconds));
-            break;
-        case Kind::Wait:
-            if (prices.measured)
-                work(cost.axis ? &SecondsByKind::exposed : &SecondsByKind::memory);
-            else if (cost.axis)
-                to.push_back(collective_event(cost, RankEvent::Await, 0));
-            else if (!is_verb(cost, "mark_copies"))
-                to.push_back({.kind = RankEvent::AwaitCopies});
-            break;
+        case Kind::Product: return work(&SecondsByKind::products);
+        case Kind::Attention: return work(&SecondsByKind::attention);
+        case Kind::Memory: return work(&SecondsByKind::memory);
+        default: break;
+    }
+    if (prices.measured) return work(cost.axis ? &SecondsByKind::exposed : &SecondsByKind::memory);
+    if (cost.kind == Kind::Copy) {
+        if (!runs_beside_ops(cost)) return work(&SecondsByKind::memory);
+        to.push_back({.kind = RankEvent::Copy, .busy = price(e)});
+    } else if (cost.kind == Kind::Collective) {
+        to.push_back(collective_event(cost, starts(cost) ? RankEvent::Start : RankEvent::Meet, price(e)));
+    } else if (cost.axis) {
+        to.push_back(collective_event(cost, RankEvent::Await, 0));
+    } else if (!is_verb(cost, "mark_copies")) {
+        to.push_back({.kind = RankEvent::AwaitCopies});
     }
 }
 
@@ -97,7 +85,7 @@ static std::array<bool, kAxes> axes_between_actions(const StageTimes& t) {
     return between;
 }
 
-// An action takes the same time always if what it starts ends in it: then one event stands for all.
+// One event stands for an action whose collectives all end in it: the action's time never changes.
 static void join_events(StageTimes& t) {
     const std::array<bool, kAxes> between = axes_between_actions(t);
     const auto stays = [&](const RankEvent& event) {

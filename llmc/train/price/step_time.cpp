@@ -11,8 +11,8 @@
 // ---------------------------------------------------------------------------------------------------------
 // all stages
 
-// The micro-batch of a walk that stands for one of the step: one of the first, of the last, or between. Those
-// between repeat every `period`; one period of the walk stands for all.
+// The micro-batch of a walk that stands for one of the step: one of the first, of the last, or between. The
+// schedule between repeats every `period` micro-batches; one period of the walk stands for all.
 static int stands_for(int micro, int micros, int walked, int period) {
     const int ends = std::min(std::max(0, walked - period), micros), last = ends / 2, first = ends - last;
     if (micro < first) return micro;
@@ -77,7 +77,6 @@ struct StageRun {
     }
     // A send's own work belongs to what it sends.
     void send(const std::vector<RankEvent>& events, double way) {
-        if (const Message* before = in_buffer()) wait_until(before->received);
         const double begin = rank.now;
         rank.run(events);
         if (!spans.empty()) spans.back().end += rank.now - begin;
@@ -111,7 +110,10 @@ static bool advance(std::vector<StageRun>& runs, int stage, const PipelineShape&
         const size_t at = run.place(a, shape);
         const std::vector<RankEvent>& events = run.times.events[at];
         if (a.kind == Action::Send) {
-            if (const Message* before = run.in_buffer(); before && before->received < 0) break;
+            if (const Message* before = run.in_buffer()) {
+                if (before->received < 0) break;
+                run.wait_until(before->received);
+            }
             routes[{stage, a.peer}].push_back(run.sent.size());
             run.send(events, run.times.message[at]);
             continue;

@@ -114,8 +114,8 @@ TEST(a_few_walks_stand_for_all_ranks_and_micro_batches) {
 // 12 ranks on nodes of 8. With tp 2 and dp 6, one node has four members of a group of ZeRO, the other two.
 // With pp 3 and dp 4, the border cuts the third copy alone, after two stages. With tp 3 and tp 6, the border
 // cuts some groups and leaves others whole. Then some ranks of a stage get their message from their node, and
-// wait in the next sum for ranks whose message comes from another: up to 5% of the step, a bubble in the walk
-// and communication in the plan.
+// wait in the next sum for the other ranks. These waits are up to 5% of the step: the walk counts a bubble,
+// the plan communication.
 TEST(borders_of_nodes_cut_some_copies_and_groups) {
     Config cfg = planned_config(24);
     cfg.model.layers = 6, cfg.model.heads = 12, cfg.model.channels = 384;

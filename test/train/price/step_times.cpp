@@ -73,8 +73,8 @@ TEST(the_bubble_is_the_papers) {
             }
 }
 
-// A message is on its way from when both stages have come to it. Its receiver waits, and so communicates; the
-// time before is a bubble.
+// A message is on its way once both stages have come to it. Its receiver communicates for as long; the wait
+// before is a bubble.
 TEST(a_message_delays_the_next_stage) {
     const StepTime one = time_of({2, 1, 1, PipelineSchedule::OneFOneB}, 0.5);
     EXPECT_NEAR(one.seconds, 2 * (kForward + kBackward) + 2 * 0.5, 1e-9);
