@@ -107,7 +107,8 @@ static int run(Options& options) {
     else if (options.version) print("{}", version_text(libraries()));
     if (options.help || options.version) return kExitDone;
     if (options.watch) return watch_runs(*options.watch, {options.port, options.host});
-    if (options.report) return write_report(options.config.run.dir, *options.report);
+    if (options.report && options.runs.empty()) options.runs = {options.config.run.dir};
+    if (options.report) return write_report(options.runs, *options.report);
 
     if (options.explore) {
         const auto planner_of = [](Config& cfg) { return precision_to_plan(cfg).planner; };

@@ -48,8 +48,8 @@ static const char* const kHead =
     "  --port=N                         of a page: the port, 8000 where not given (0: any free one)\n"
     "  --host=ADDRESS                   of a page: serve other machines too; the address that is printed\n"
     "                                   has a token, without which nothing is answered\n"
-    "  --report[=FILE.html]             write the run in run.dir as one page, to send to someone\n"
-    "                                   (RUN/report.html)\n";
+    "  --report[=FILE.html]             write the run in run.dir, or the runs in the folders named, as one\n"
+    "                                   page to send to someone (RUN/report.html)\n";
 
 static const char* const kTail =
     "\n"

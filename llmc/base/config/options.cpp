@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "llmc/base/check.h"
+#include "llmc/base/files.h"
 #include "llmc/base/config/cxxopts.h"
 #include "llmc/base/config/depth.h"
 #include "llmc/base/config/fields.h"
@@ -19,6 +20,7 @@ static const char* const kUsage =
     "usage: ./train_gpt CONFIG.json [--section.key=value ...]\n"
     "                   [--plan[=search] [--json] | --generate=TEXT [--chat [--system=TEXT]] |\n"
     "                    --evaluate=TASK,... | --export=TO | --report[=FILE]]\n"
+    "       ./train_gpt RUN... --report[=FILE]\n"
     "       ./train_gpt --watch=DIR [--port=N] [--host=ADDRESS]\n"
     "       ./train_gpt [CONFIG.json] --explore [--port=N] [--host=ADDRESS]\n"
     "       ./train_gpt --help | --version";
@@ -148,7 +150,7 @@ static void check_programs(const Options& o) {
     CHECK_INPUT(!o.chat || o.generate, "--chat is for a message to the model: --generate=MESSAGE --chat");
     CHECK_INPUT(!o.system || o.chat, "--system is for a conversation: --generate=MESSAGE --chat "
                 "--system=TEXT");
-    CHECK_INPUT(o.explore || !o.config_path.empty(),
+    CHECK_INPUT(o.explore || !o.runs.empty() || !o.config_path.empty(),
                 "no config given (./train_gpt '{{}}' takes all defaults)\n{}", kUsage);
 }
 
@@ -172,6 +174,10 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
     for (size_t i = 0; i < rest.size();) {
         if (rest[i].starts_with("--")) {
             o.settings.push_back(setting_at(rest, i));
+            continue;
+        }
+        if (o.report && is_directory(rest[i])) {
+            o.runs.push_back(rest[i++]);
             continue;
         }
         CHECK_INPUT(o.config_path.empty(), "two configs, {} and {}: one is expected. {}",

@@ -23,6 +23,7 @@ struct Options {
     std::optional<std::string> host;          // --host=ADDRESS, with a page
     int port = 8000;                          // --port=N, with a page; 0: any free port
     std::optional<std::string> report;        // --report[=FILE.html]; empty: RUN/report.html
+    std::vector<std::string> runs;            // folders, with --report; empty: run.dir
 };
 
 // Prints nothing but errors: missing arguments and mistakes end in fatal() with exit code 78. complete() sets

@@ -28,7 +28,6 @@ struct Columns {
     void add(const MetricsRow& row, bool marked = false);
     // For a report: reduces the rows to about `most`. The last row stays, and of each of most / 5 intervals
     // the first row and the rows with the least and the largest value of two columns, `figures`.
-    // scripts/report.py chooses the same rows.
     void leave_extremes(size_t most, const std::array<const char*, 2>& figures);
 
 private:

@@ -81,7 +81,10 @@ static double ms_of(std::string_view line, size_t& hint) {
 }
 
 void History::keep_train(const MetricsRow& row) {
-    if (!std::isfinite(row.number("step"))) return;         // no chart has a place for the row
+    if (!std::isfinite(row.number("step"))) {              // no chart has a place for the row
+        damaged++;
+        return;
+    }
     MetricsRow kept = row;
     kept.numbers.emplace_back("seconds", seconds);
     const bool skipped = row.number("skipped") > 0;
@@ -106,7 +109,9 @@ void History::train_line(std::string_view line, bool keep) {
     if (skipped) metrics[Metric::Skipped] += 1;
     ended = false;
     MetricsRow row;
-    if ((keep || skipped) && read_metrics_row(line, row)) keep_train(row);
+    if (!keep && !skipped) return;
+    if (read_metrics_row(line, row)) keep_train(row);
+    else damaged++;
 }
 
 // Between two sampled rows every step took the mean of their times.
@@ -176,7 +181,10 @@ static std::string spike_text(const MetricsRow& row) {
 
 void History::other(std::string_view line, const MetricsRow& row) {
     const bool needs_no_step = row.event == "start" || row.event == "done";
-    if (row.event.empty() || !(needs_no_step || std::isfinite(row.number("step")))) return;
+    if (row.event.empty() || !(needs_no_step || std::isfinite(row.number("step")))) {
+        damaged++;
+        return;
+    }
     if (row.event == "train") {                 // written by others, with blanks say
         train.seen++;
         ended = false;
@@ -212,6 +220,7 @@ void History::feed(std::string_view lines, uint64_t every) {
         if (line.starts_with(kTrainRow)) {
             train_line(line, train.seen % every == 0 || begin == last_of_all);
         } else if (MetricsRow row; read_metrics_row(line, row)) other(line, row);
+        else damaged++;
         begin = end + 1;
     }
 }

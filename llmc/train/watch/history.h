@@ -34,6 +34,7 @@ struct History {
     double seconds = 0;                         // in training steps
     double last_mark = -1;                      // largest step of the marks
     double ms = 0;                              // time of the last step
+    uint64_t damaged = 0;                       // lines read that are no rows
     RunMetrics metrics{""};                     // by the last rows
 
     // A history without limits, but for the number of tasks and of rows of health. For a report.

@@ -1,6 +1,7 @@
 #include "llmc/train/watch/write_report.h"
 
 #include <filesystem>
+#include <set>
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
@@ -22,28 +23,54 @@ static std::string without_tags(const std::string& json) {
     return text;
 }
 
-int write_report(const std::string& run_dir, std::string file) {
-    const std::filesystem::path path = std::filesystem::absolute(run_dir).lexically_normal();
+// Two runs of one name are shown by their paths.
+static std::string name_of(const std::string& folder, std::set<std::string>& names) {
+    const std::filesystem::path path = std::filesystem::absolute(folder).lexically_normal();
     const bool bare = !path.has_filename();
-    const std::string name = (bare ? path.parent_path() : path).filename().string();
-    WatchedRun run(1, printable(name), "");
+    const std::string name = printable((bare ? path.parent_path() : path).filename().string());
+    if (names.insert(name).second) return name;
+    std::string longer = printable(std::filesystem::path(folder).lexically_normal().string());
+    if (longer.ends_with('/')) longer.pop_back();
+    CHECK_INPUT(names.insert(longer).second, "--report: {} is named twice", folder);
+    return longer;
+}
+
+// The run as a JSON object; adds to `damaged` its lines that are no rows.
+static std::string read_whole_run(uint64_t id, const std::string& name, const std::string& folder,
+                                  uint64_t& damaged) {
+    WatchedRun run(id, name, "");
     run.whole = true;
     run.checkpoints.most = run.checkpoints.most_bytes = SIZE_MAX;
-    read_run(run, run_dir);
-    read_evals(run, run_dir);
-    read_life(run, run_dir);
+    read_run(run, folder);
+    read_evals(run, folder);
+    read_life(run, folder);
     CHECK_INPUT(!run.loading, "--report: run.dir '{}' has no metrics.jsonl; train first, or name another run "
-                "by --run.dir=DIR", run_dir);
+                "by --run.dir=DIR", folder);
+    CHECK_INPUT(run.history.train.rows() || run.history.val.rows(), "--report: {}/metrics.jsonl: no training "
+                "or validation rows yet", folder);
     run.history.train.leave_extremes(kMostRows, {"loss", "norm"});
     run.history.comm.leave_extremes(kMostRows, {"wait_ms", "device_wait_ms"});
-    if (file.empty()) file = run_dir + "/report.html";
+    damaged += run.history.damaged;
     SentRun nothing;
-    const std::string data = "[" + without_tags(run_json(run, nothing)) + "]";
+    return without_tags(run_json(run, nothing));
+}
+
+int write_report(const std::vector<std::string>& folders, std::string file) {
+    std::set<std::string> names;
+    std::string data = "[";
+    uint64_t id = 1, damaged = 0;
+    for (const std::string& folder : folders) {
+        if (id > 1) data += ",";
+        data += read_whole_run(id++, name_of(folder, names), folder, damaged);
+    }
+    if (file.empty()) file = folders[0] + "/report.html";
     std::string page(watch_page());
     const size_t at = page.find(kNoData);
     CHECK(at != page.npos, "the page has no place for data");
-    page.replace(at, kNoData.size(), "id=\"data\">" + data + "<");
+    page.replace(at, kNoData.size(), "id=\"data\">" + data + "]<");
     write_file(file, page);
-    print("wrote {}, {}\n", for_terminal(file), human_bytes(double(page.size())));
+    print("wrote {}, {}", for_terminal(file), human_bytes(double(page.size())));
+    if (damaged) print("; {} left out", counted(int64_t(damaged), "damaged line"));
+    print("\n");
     return kExitDone;
 }

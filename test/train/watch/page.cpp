@@ -1,6 +1,5 @@
 // The page of --watch and of reports, in headless Chromium: dev/page_checks.py and dev/page_panels.py look, a
-// stand-in for the server (dev/fake_watch.py) speaks. And scripts/report.py, which writes the page with a run
-// inside.
+// stand-in for the server (dev/fake_watch.py) speaks. And reports: the page with runs inside.
 #include <cmath>
 
 #include "test/script_helpers.h"
@@ -66,7 +65,7 @@ TEST(report_is_one_file_that_shows_the_run) {
     }
 }
 
-// The Makefile's awk program and the script join the parts of the page to the same bytes.
+// The page around the data is the page that is served.
 TEST(report_has_the_page_of_the_server) {
     const std::string f = folder("joined"), out = f + "/out.html";
     write_run(f, 12);
@@ -79,112 +78,44 @@ TEST(report_has_the_page_of_the_server) {
     EXPECT(report.starts_with(page.substr(0, page.find(data))) && report.ends_with(tail), "other bytes");
 }
 
-// Pages of both programs: equal bytes around the data, in the data equal values in equal order. Ages depend
-// on when a program looks. Prints what the run is.
-static test::Ran compare_pages(const std::string& f, const std::string& run) {
-    write(f + "/config.json", "{\"run\": {\"dir\": \"" + run + "\"}}");
-    write(f + "/compare.py", R"py(
-import json, re
-around, data = [], []
-for name in ("a.html", "b.html"):
-    with open(name, encoding="utf-8") as f:
-        before, text, after = re.fullmatch('(.*id="data">)(.*?)(</script>.*)', f.read(), re.S).groups()
-    around.append(before + after)
-    ageless = re.sub('"(age|seconds)":[0-9.]+', r'"\1":0', text)
-    data.append(json.loads(ageless, object_pairs_hook=list)[0])
-assert around[0] == around[1], "other bytes around the data"
-for ours, theirs in zip(*data):
-    assert ours == theirs, f"{ours[0]}\n{str(ours)[:1000]}\n{theirs[0]}\n{str(theirs)[:1000]}"
-assert len(data[0]) == len(data[1]), [[member[0] for member in run] for run in data]
-run = json.loads(text)[0]
-assert all(mark["step"] is not None for mark in run["marks"]), run["marks"]
-sizes = [len(run[key].get("step", ())) for key in ("train", "comm", "val")]
-memory = run["memory"]
-print(run["state"], *sizes, len(run["marks"]), memory["plan_bytes"][0], memory["peak_bytes"][-1])
-)py");
-    return test::run("./train_gpt " + f + "/config.json --report=" + f + "/a.html >/dev/null && " + python() +
-                     " scripts/report.py " + run + " --out=" + f + "/b.html >/dev/null && cd " + f + " && " +
-                     python() + " compare.py");
+static nlohmann::json data_of(const std::string& page) {
+    const std::string begin = "id=\"data\">";
+    const size_t at = page.find(begin) + begin.size();
+    return nlohmann::json::parse(page.substr(at, page.find('<', at) - at));
 }
 
-// Rows of every kind, more of training and communication than are drawn.
-static std::string many_rows() {
-    std::string rows = test::start_row();
-    for (int step = 1; step <= 9000; step++) {
-        rows += test::train_row(step, step % 7 ? "" : R"(,"joules":1e5,"exact":true,"list":[1])");
-        rows += fmt::format(R"({{"event":"comm","step":{},"wait_ms":{},"axis":{{"dp":{{"bytes":2.5}}}}}})",
-                            step, step * 7919 % 1000 / 8.) + "\n";
-        if (step % 10 == 0) rows += test::val_row(step);
-        if (step % 1000) continue;
-        const char* more[] = {R"("task","step":{},"task":"piqa","accuracy":0.5)",
-                              R"("task","step":{},"task":"<arc>","accuracy":0.25,"documents":9)",
-                              R"("sample","step":{},"text":"</script> \u0001 é")",
-                              R"("health","step":{},"tensors":[[1,2.5e-9,null]])",
-                              R"("memory","step":{},"peak_bytes":700)",
-                              R"("spike","step":{},"of":"loss","value":1234567,"z":7)"};
-        for (const char* row : more)
-            rows += "{\"event\":" + fmt::format(fmt::runtime(row), step) + "}\n";
-    }
-    return rows;
-}
-
-TEST(report_is_the_page_of_the_program) {
-    const std::string f = folder("same"), run = f + "/run";
-    const std::string odd = "{\"event\":\"val\"}\n{\"event\":\"train\",\"step\":1e999}\n[1]\n\xff\n"
-                            "{\"step\":3}\n"
-                            "{\"event\":\"train\",\"step\":9001,\"loss\":NaN}\n"
-                            "{\"event\":\"resume\",\"step\":9000}\n"
-                            "{\"event\":\"train\",\"step\":9001,\"loss\":null,\"ms\":12,\"skipped\":true}\n"
-                            "{ \"event\": \"train\", \"step\": 9002, \"loss\": 2, \"ms\": 12.5 }\n";
-    write(run + "/metrics.jsonl", many_rows() + odd + "{\"event\":\"train\",\"st");
-    write(run + "/evals.jsonl", "{\"step\":5,\"task\":\"sciq\",\"accuracy\":0.5}\n{\"step\":5}\nx\n");
-    write(run + "/checkpoints.jsonl", "{\"step\":8000,\"dir\":\"runs/x/step_8000\"}\n");
-    write(run + "/config.json", "{\"about\": \"" + kHostile + "\", \"train\": {\"lr\": 1e-4}}");
-    write(run + "/ranks/0.json", R"({"event":"rank","rank":0,"host":"n","dp":0,"pp":0,"tp":0,)"
-                                 R"("doing":"train","step":9002,"collective":"","seconds":4})" "\n");
-    const auto ran = compare_pages(f, run);
-    std::istringstream said(ran.out);
-    std::string state;
-    int train = 0, comm = 0, val = 0, marks = 0;
-    said >> state >> train >> comm >> val >> marks;
-    EXPECT(ran.code == 0 && state == "training" && train > 1000 && train <= 2001 && comm > 1000 &&
-           comm <= 2001 && val == 900 && marks == 12, "%s%s", ran.out.c_str(), ran.err.c_str());
-}
-
-// State, marks and memory, whatever the last row is and whether a process holds the lock.
-TEST(report_says_what_the_program_says) {
-    const std::string f = folder("both"), run = f + "/run";
-    const std::string rows =
-        "{\"event\":\"start\",\"params\":10,\"world\":1,\"plan_bytes\":1000}\n"
-        "{\"event\":\"train\",\"step\":1,\"loss\":3.5,\"norm\":1,\"ms\":40}\n"
-        "{\"event\":\"spike\",\"step\":1,\"of\":\"norm\",\"value\":14.25,\"z\":8.06,\"first\":\"wte\","
-        "\"first_z\":9,\"first_step\":1}\n"
-        "{\"event\":\"spike\",\"step\":2,\"of\":\"loss\",\"value\":1234567,\"z\":7}\n"
-        "{\"event\":\"train\",\"step\":2,\"loss\":null,\"norm\":null,\"ms\":40,\"skipped\":true}\n"
-        "{\"event\":\"memory\",\"step\":2,\"peak_bytes\":700}\n{\"event\":\"resume\",\"step\":2}\n";
-    write(run + "/checkpoints.jsonl", "{\"step\":2,\"dir\":\"runs/x/step_2\"}\n");
-    for (const std::string end : {"", "{\"event\":\"done\",\"step\":2,\"peak_bytes\":900}\n"}) {
-        for (const bool lock : {false, true}) {
-            write(run + "/metrics.jsonl", rows + end);
-            if (lock) write(run + "/train_gpt.lock", "process 1 on x\n");
-            else std::filesystem::remove(run + "/train_gpt.lock");
-            const auto ran = compare_pages(f, run);
-            const std::string state = !end.empty() ? "done" : lock ? "stopped" : "training";
-            const std::string want = state + " 2 0 0 5 1000 " + (end.empty() ? "700\n" : "900\n");
-            EXPECT(ran.code == 0 && ran.out == want, "%s%s", ran.out.c_str(), ran.err.c_str());
-        }
-    }
+// Two runs on a page, of equal names; the second has validations alone.
+TEST(report_has_several_runs) {
+    const std::string f = folder("several"), out = f + "/out.html";
+    write_run(f + "/a/run", 12);
+    write(f + "/b/run/metrics.jsonl", test::val_row(10) + test::val_row(20) + "{\"event\":\"val\"}\n");
+    const auto ran = test::run(python() + " scripts/report.py " + f + "/a/run " + f + "/b/run/ --out=" + out);
+    EXPECT(ran.code == 0 && has(ran.out, "7 damaged lines"), "%s%s", ran.out.c_str(), ran.err.c_str());
+    const auto data = data_of(read(out));
+    EXPECT(data.size() == 2 && data[0]["run"] == "run" && data[1]["run"] == f + "/b/run", "%s",
+           data.dump().substr(0, 300).c_str());
+    EXPECT(data[0]["train"]["step"].size() == 12 && data[1]["val"]["step"].size() == 2, "rows");
+    EXPECT(!std::filesystem::exists(f + "/a/run/report.html"), "a second file");
 }
 
 TEST(report_errors_are_one_line) {
-    const std::string f = folder("report_errors"), report = python() + " scripts/report.py ";
-    expect_error(test::run(report + f + "/none"), {"error: ", "none/metrics.jsonl: No such file"});
+    const std::string f = folder("report_errors");
     write(f + "/empty/metrics.jsonl", "{\"event\":\"start\"}\nxx\n");
-    expect_error(test::run(report + f + "/empty"), {"error: ", "no training or validation rows"});
+    std::filesystem::create_directories(f + "/nothing");
     write_run(f + "/a", 12);
-    expect_error(test::run(report + f + "/a --out=" + f + "/nowhere/x.html"), {"error: ", "nowhere/x.html"});
-    expect_error(test::run(report + f + "/a --out=" + f), {"error: ", "Is a directory"});
-    expect_error(test::run(report + f + "/a --out=/dev/full"), {"error: /dev/full: No space left on device"});
+    const std::pair<std::string, std::string> mistakes[] = {
+        {"/none", "none: cannot be opened: No such file"},
+        {"/nothing", "nothing' has no metrics.jsonl"},
+        {"/empty", "no training or validation rows"},
+        {"/a --out=" + f + "/nowhere/x.html", "nowhere/x.html"},
+        {"/a --out=" + f, "is a device, a pipe or a folder"},
+        {"/a " + f + "/../report_errors/a " + f + "/a", "a is named twice"},
+        {"/a --out=/dev/full", "is a device, a pipe or a folder"}};
+    for (const auto& [args, words] : mistakes) {
+        const auto ran = test::run(python() + " scripts/report.py " + f + args);
+        EXPECT(ran.code == 78 && has(ran.err, words) && !has(ran.err, "Traceback"), "%s: exit %d: %s",
+               args.c_str(), ran.code, ran.err.c_str());
+    }
     const auto missing = test::run("awk -f dev/make/join.awk " + f + "/page.html");
     EXPECT(missing.code != 0, "a page that is not there joins");
     write(f + "/page.html", "<p>\n/* join nowhere.css */\n");
