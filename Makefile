@@ -15,7 +15,6 @@
 # DEVICE=cpu | cuda (where there are a GPU and nvcc) | emulated (the GPU's kernels, run by a CPU: for tests)
 # ARCH=native  CPU to build for (any -march); with DEVICE=cuda the GPUs, as in ARCH="80 90a"
 # DNNL=0       matmul by plain loops          WERROR=1     warnings are errors (CI)
-# HTTPLIB=0    no pages by --watch and --explore
 # SANITIZE=address,undefined | thread         MPI=0 NCCL=0 leave out (nothing uses them on one rank)
 # UNITY=0      each file by itself            PRECISIONS="fp32 bf16 fp64"      of tests that link fewer
 # CXXFLAGS NVCCFLAGS LDFLAGS LDLIBS           after those of this build
@@ -48,7 +47,6 @@ space  := $(empty) $(empty)
 CCACHE := $(shell command -v ccache 2>/dev/null)
 # a folder for each set of options
 LEFT_OUT := $(if $(filter 0,$(DNNL)),-nodnnl)$(if $(filter 0,$(MPI)),-nompi)$(if \
-            $(filter 0,$(HTTPLIB)),-nohttplib)$(if \
             $(and $(filter-out cpu,$(DEVICE)),$(filter 0,$(NCCL))),-nonccl)
 SANITIZED := $(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
 FEWER    := $(if $(filter-out $(PRECISIONS),$(EVERY)),-$(subst $(space),-,$(PRECISIONS)))
@@ -81,8 +79,7 @@ endif
 
 # A file that opens `namespace PRECISION` is compiled once per precision.
 rooms     = $(wildcard $1/$2 $1/*/$2 $1/*/*/$2)           # files of a folder, two levels down
-HTTP     := llmc/train/serve/http.cpp                      # in a shared object, loaded by pages alone
-SOURCES  := $(filter-out $(HTTP),$(call rooms,llmc/*,*.cpp)) train_gpt.cu
+SOURCES  := $(call rooms,llmc/*,*.cpp) train_gpt.cu
 KERNELS  := $(call rooms,llmc/ops/cuda,*.cu)
 NUMERIC  := $(shell grep -l '^namespace PRECISION' $(SOURCES) $(KERNELS) /dev/null)
 # GPUs have no FP64: a build for them has the CPU's ops and their sums over ranks of it
@@ -149,17 +146,14 @@ $(BUILD)/common/llmc/main.o: EXTRA = $(if $(filter cpu,$(DEVICE)),-DHAVE_FP64)
 $(BUILD)/common/llmc/ops/cpu/products/dnnl.o: EXTRA = $(if $(HAVE_DNNL),-DHAVE_DNNL)
 $(BUILD)/common/llmc/comm/transport/mpi.o: EXTRA = $(MPI_FLAGS)
 
-# files that the program carries: its pages, joined from their parts, and the HTTP server as a shared object
+# the pages that the program carries, joined from their parts
 PAGES    := $(BUILD)/watch.html $(BUILD)/explore.html
 PARTS    := $(wildcard llmc/train/*/page/*) scripts/references.json
 $(PAGES): $(BUILD)/%.html: llmc/train/%/page.html $(PARTS) dev/make/join.awk
 	@echo "join  $@" && mkdir -p $(@D) && awk -f dev/make/join.awk $< > $@.new && mv $@.new $@
-$(BUILD)/common/llmc/train/serve/embedded.o: $(PAGES) $(if $(HAVE_HTTPLIB),$(BUILD)/http_server.so)
+$(BUILD)/common/llmc/train/serve/embedded.o: $(PAGES)
 $(BUILD)/common/llmc/train/serve/embedded.o: EXTRA = -DWATCH_PAGE='"$(BUILD)/watch.html"' \
-    -DEXPLORE_PAGE='"$(BUILD)/explore.html"' $(if $(HAVE_HTTPLIB),-DHTTP_OBJECT='"$(BUILD)/http_server.so"')
-$(BUILD)/http_server.so: $(HTTP) $(BUILD)/found.mk
-	@echo "c++   $<" && mkdir -p $(@D) && $(CXX) $(HOST_FLAGS) $(COLDLY) $(HTTPLIB_FLAGS) $(CXXFLAGS) -fPIC -shared \
-	    -MT $@ -MF $(@:.so=.d) $(LINK_FLAGS) $(LDFLAGS) $< -o $@ $(HTTPLIB_LIBS)
+    -DEXPLORE_PAGE='"$(BUILD)/explore.html"'
 
 # the commit, in one small file that is compiled again when it changes
 COMMIT := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
@@ -172,7 +166,7 @@ $(BUILD)/common/llmc/base/host/version.o: EXTRA = $(call of_version,$(DEVICE))
 include dev/make/cuda.mk
 
 # Looked for again where something was missing, or what was found is gone. All is compiled anew if this changes.
-FIND  := CXX="$(CXX)" DEVICE=$(DEVICE) CPU_ARCH=$(CPU_ARCH) DNNL=$(DNNL) MPI=$(MPI) NCCL=$(NCCL) HTTPLIB=$(HTTPLIB) \
+FIND  := CXX="$(CXX)" DEVICE=$(DEVICE) CPU_ARCH=$(CPU_ARCH) DNNL=$(DNNL) MPI=$(MPI) NCCL=$(NCCL) \
          CUDA_HOME="$(CUDA_HOME)" NCCL_HOME="$(NCCL_HOME)" NVCC="$(NVCC)" GPUS="$(GPUS)" DROPPED="$(DROPPED)" \
          dev/find_libraries.sh
 RULES := Makefile $(wildcard dev/make/*.mk) dev/find_libraries.sh

@@ -5,8 +5,7 @@
 #
 #     CXX=... dev/find_libraries.sh FOLDER
 #
-# Reads also DEVICE, CPU_ARCH, DNNL, MPI, NCCL, HTTPLIB, CUDA_HOME, NCCL_HOME, NVCC, GPUS and DROPPED of the
-# Makefile.
+# Reads also DEVICE, CPU_ARCH, DNNL, MPI, NCCL, CUDA_HOME, NCCL_HOME, NVCC, GPUS and DROPPED of the Makefile.
 case ${1:-} in -h | --help) sed -n '2,/^[^#]/{s/^# //p;s/^#$//p}' "$0"; exit ;; esac
 set -u
 folder=$1
@@ -119,32 +118,11 @@ nccl() {
     fi
 }
 
-httplib() {
-    # Debian's library is built with the three; the header alone, of other systems, without
-    local with=(-DCPPHTTPLIB_OPENSSL_SUPPORT -DCPPHTTPLIB_ZLIB_SUPPORT -DCPPHTTPLIB_BROTLI_SUPPORT)
-    local program='#include <httplib.h>\nint main() { httplib::Server s; return s.is_valid(); }\n'
-    if [ "${HTTPLIB:-}" = 0 ]; then
-        say httplib "left out by HTTPLIB=0: no pages by --watch and --explore"
-    elif links "$program" "${with[@]}" -lcpp-httplib -lpthread && remember httplib.h "${with[@]}"; then
-        variable HAVE_HTTPLIB 1
-        variable HTTPLIB_FLAGS "${with[*]}"
-        variable HTTPLIB_LIBS "-lcpp-httplib -lpthread"
-        say httplib "found: --watch and --explore serve pages"
-    elif links "$program" -lpthread && remember httplib.h; then
-        variable HAVE_HTTPLIB 1
-        variable HTTPLIB_LIBS "-lpthread"
-        say httplib "found, without its library: --watch and --explore serve pages"
-    else
-        say httplib "not found: no pages by --watch and --explore (apt-get install libcpp-httplib-dev)"
-    fi
-}
-
 needed
 onednn
 cuda
 mpi
 nccl
-httplib
 variable FOUND_HEADERS "${headers[*]}"
 # features of a CPU for this build: llmc/base/host/cpu_guard.cpp
 features='SSE4_2|POPCNT|MOVBE|LZCNT|BMI2?|GFNI|F16C|FMA|AVX[A-Z0-9]*'

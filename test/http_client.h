@@ -7,17 +7,9 @@
 #include <chrono>
 
 #include "llmc/base/files.h"
-#include "llmc/train/serve/embedded.h"
 #include "test/test.h"
 
 namespace test {
-
-// Skips the running test in a build without the server.
-inline bool no_server() {
-    if (!http_object().empty()) return false;
-    skip("built without cpp-httplib");
-    return true;
-}
 
 // A connection to a port of 127.0.0.1, closed at its end.
 struct Connection {

@@ -1,5 +1,4 @@
-// Compiled anew where an embedded file changes (Makefile). WATCH_PAGE, EXPLORE_PAGE and HTTP_OBJECT are their
-// paths.
+// Compiled anew where an embedded file changes (Makefile). WATCH_PAGE and EXPLORE_PAGE are their paths.
 #include "llmc/train/serve/embedded.h"
 
 // NAME_begin and NAME_end: a file's bytes
@@ -14,10 +13,3 @@ std::string_view watch_page() { return {page_of_watch_begin, page_of_watch_end};
 
 EMBED(page_of_explore, EXPLORE_PAGE)
 std::string_view explore_page() { return {page_of_explore_begin, page_of_explore_end}; }
-
-#ifdef HTTP_OBJECT
-EMBED(http_server, HTTP_OBJECT)
-std::string_view http_object() { return {http_server_begin, http_server_end}; }
-#else
-std::string_view http_object() { return {}; }
-#endif

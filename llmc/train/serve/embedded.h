@@ -4,4 +4,3 @@
 
 std::string_view watch_page();          // train/watch/page.html
 std::string_view explore_page();        // train/explore/page.html
-std::string_view http_object();         // http.cpp as a shared object; empty: built without cpp-httplib

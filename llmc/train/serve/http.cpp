@@ -1,108 +1,233 @@
-// Compiled alone, to a shared object: the only file that sees cpp-httplib.
 #include "llmc/train/serve/http.h"
 
-#include <httplib.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 
-#include <atomic>
-#include <cerrno>
-#include <memory>
-#include <system_error>
-#include <thread>
+#include <algorithm>
+#include <charconv>
+#include <exception>
 
-static constexpr size_t kMostBody = 4096;       // of a request; pages send none
-static constexpr int kPatience = 5;             // seconds to read a request, or to write to a slow page
+#include "llmc/base/check.h"
+#include "llmc/base/host/start_thread.h"
 
-namespace {
-struct Running {
-    httplib::Server server;
-    HttpService service;
-    std::thread thread;
-    std::atomic<bool> failed{false};
-};
-}  // namespace
+static constexpr size_t kMostHead = 1 << 16;        // bytes of a request
+static constexpr size_t kMostIncoming = 200;        // connections whose request is not yet whole
+static constexpr size_t kMostWhole = 200;           // requests that wait for a thread
+static constexpr int kReads = 16;                   // of a connection, before the others have their turn
+static constexpr int kWakeMs = 200;                   // milliseconds: deadlines are late by so much at most
+static constexpr double kSendSeconds = 30;          // for an answer, and for each part of a stream
+static constexpr double kDropSeconds = 1;           // for the rest of a request that was refused
 
-static void set_answer(httplib::Response& to, HttpAnswer answer) {
-    to.status = answer.status;
-    if (!answer.stream) return to.set_content(answer.body, answer.type);
-    const auto stream = std::make_shared<std::function<bool(std::string&)>>(std::move(answer.stream));
-    to.set_chunked_content_provider(answer.type, [stream](size_t, httplib::DataSink& sink) {
-        if (!sink.is_writable()) return false;          // the page is gone, or has read nothing for long
-        std::string bytes;
-        const bool more = (*stream)(bytes);
-        if (!bytes.empty() && !sink.write(bytes.data(), bytes.size())) return false;
-        if (!more) sink.done();
-        return true;
-    });
-}
+// ---------------------------------------------------------------------------------------------------------
+// requests
 
-static void set_up(Running& r) {
-    httplib::Server& s = r.server;
-    const size_t threads = size_t(r.service.threads);
-    s.new_task_queue = [threads] { return new httplib::ThreadPool(threads); };
-    // without SO_REUSEPORT, which would share a busy port
-    s.set_socket_options([](socket_t socket) {
-        const int yes = 1;
-        setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    });
-    s.set_payload_max_length(kMostBody);
-    s.set_read_timeout(kPatience);
-    s.set_write_timeout(kPatience);
-    s.set_keep_alive_timeout(2);
-    s.set_tcp_nodelay(true);
-    httplib::Headers headers;
-    for (const auto& [name, value] : r.service.headers) headers.emplace(name, value);
-    s.set_default_headers(headers);
-    // before httplib's own routes: no request reaches them
-    s.set_pre_routing_handler([&r](const httplib::Request& request, httplib::Response& response) {
-        HttpAnswer answer{.status = 405, .body = "only GET\n"};
-        HttpRequest asked{.path = request.path, .host = request.get_header_value("Host")};
-        for (const auto& [name, value] : request.params) asked.query.emplace_back(name, value);
-        if (request.method == "GET" || request.method == "HEAD") answer = r.service.answer(asked);
-        set_answer(response, std::move(answer));
-        return httplib::Server::HandlerResponse::Handled;
-    });
-}
-
-void start_http(const HttpService& service, HttpServer& started) {
-    auto running = std::make_unique<Running>();
-    running->service = service;
-    set_up(*running);
-    started = {};
-    errno = 0;
-    httplib::Server& server = running->server;
-    const int port = service.port;
-    if (port == 0) started.port = server.bind_to_any_port(service.host);
-    else if (server.bind_to_port(service.host, port)) started.port = port;
-    if (started.port <= 0) {
-        started.error = errno ? errno : EADDRNOTAVAIL;
-        return;
+// %20, and in a query + for a space. A % without two hexadecimal digits stays.
+static std::string decoded(std::string_view text, bool query) {
+    std::string out;
+    for (size_t i = 0; i < text.size(); i++) {
+        const char* const digits = text.data() + i + 1;
+        unsigned char byte = 0;
+        if (text[i] == '%' && i + 2 < text.size() &&
+            std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
+            out += static_cast<char>(byte);
+            i += 2;
+        } else out += query && text[i] == '+' ? ' ' : text[i];
     }
-    Running* const r = running.get();
-    try {
-        r->thread = std::thread([r] {
-            try {
-                r->server.listen_after_bind();
-            } catch (const std::exception&) {       // no room for its threads
-                r->failed = true;
-            }
+    return out;
+}
+
+static void read_target(std::string_view target, HttpRequest& request) {
+    target = target.substr(0, target.find('#'));
+    const size_t mark = std::min(target.find('?'), target.size());
+    request.path = decoded(target.substr(0, mark), false);
+    for (size_t begin = mark + 1; begin < target.size();) {
+        const size_t end = std::min(target.find('&', begin), target.size());
+        const std::string_view pair = target.substr(begin, end - begin);
+        const size_t equals = std::min(pair.find('='), pair.size());
+        const std::string_view value = pair.substr(std::min(equals + 1, pair.size()));
+        if (!pair.empty())
+            request.query.emplace_back(decoded(pair.substr(0, equals), true), decoded(value, true));
+        begin = end + 1;
+    }
+}
+
+static bool is_host(std::string_view name) {
+    constexpr std::string_view kHost = "host";
+    return std::ranges::equal(name, kHost, [](char a, char b) { return (a | 0x20) == b; });
+}
+
+int read_request(std::string_view head, HttpRequest& request) {
+    const size_t line = head.find("\r\n"), target = head.find(' ');
+    const size_t version = head.rfind(' ', line);
+    if (line == head.npos || target >= line || version <= target + 1) return 400;
+    if (!head.substr(version + 1).starts_with("HTTP/1.")) return 400;
+    request.method = head.substr(0, target);
+    read_target(head.substr(target + 1, version - target - 1), request);
+    for (size_t begin = line + 2, end; (end = head.find("\r\n", begin)) != head.npos; begin = end + 2) {
+        const std::string_view header = head.substr(begin, end - begin);
+        const size_t colon = header.find(':');
+        if (colon == header.npos || !is_host(header.substr(0, colon))) continue;
+        const size_t value = std::min(header.find_first_not_of(" \t", colon + 1), header.size());
+        request.host = header.substr(value, header.find_last_not_of(" \t") + 1 - value);
+        break;
+    }
+    return request.method == "GET" || request.method == "HEAD" ? 0 : 405;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// begin and end
+
+static int port_of(const Socket& listener) {
+    sockaddr_in6 address = {};          // of IPv4, too, has the port at this place
+    socklen_t size = sizeof address;
+    getsockname(listener.fd, reinterpret_cast<sockaddr*>(&address), &size);
+    return ntohs(address.sin6_port);
+}
+
+HttpServer::HttpServer(const HttpService& service, const char* flag) : service_(service) {
+    listeners_ = listen_at(service.host, {uint16_t(service.port)});
+    CHECK_INPUT(!listeners_.sockets.empty(), "{}: cannot listen on port {} of {}: {}. Choose another port by "
+                "--port=N (0: any free one)", flag, service.port, service.host,
+                listeners_.local ? "the port is taken" : "no address of this machine");
+    port = port_of(listeners_.sockets.front());
+    std::string why;
+    for (int i = 0; i <= service.threads && why.empty(); i++) {
+        std::thread thread;
+        why = start_thread(thread, [this, i] { i ? answer_requests() : read_requests(); });
+        if (why.empty()) threads_.push_back(std::move(thread));
+    }
+    if (threads_.size() < 2) stop();
+    CHECK_INPUT(threads_.size() > 1, "{}: {}", flag, no_thread(why));
+}
+
+HttpServer::~HttpServer() { stop(); }
+
+void HttpServer::stop() {
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    came_.notify_all();
+    for (std::thread& t : threads_) t.join();
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// the thread that reads
+
+// Of more connections than have room, the oldest ends.
+void HttpServer::accept_all(const Socket& listener) {
+    for (;;) {
+        Socket socket(accept4(listener.fd, nullptr, nullptr, SOCK_CLOEXEC));
+        const bool full = !socket && (errno == EMFILE || errno == ENFILE);
+        if (incoming_.size() >= kMostIncoming || (full && !incoming_.empty())) incoming_.pop_front();
+        else if (full) usleep(1000 * kWakeMs);
+        if (!socket) return;
+        const int on = 1;
+        setsockopt(socket.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        incoming_.push_back({std::move(socket), seconds_now() + service_.patience});
+        if (!read_more(incoming_.back())) incoming_.pop_back();
+    }
+}
+
+// False: the connection has ended here.
+bool HttpServer::read_more(Incoming& incoming) {
+    char bytes[8192];
+    for (int reads = 0; reads < kReads; reads++) {
+        const ssize_t n = incoming.socket.recv_some(bytes, sizeof bytes);
+        if (n <= 0) return n == 0;
+        if (incoming.refused) continue;
+        const size_t before = incoming.head.size();
+        incoming.head.append(bytes, size_t(n));
+        const size_t end = incoming.head.find("\r\n\r\n", before - std::min<size_t>(before, 3));
+        const bool large = incoming.head.size() > kMostHead;
+        if (large) refuse(incoming, 431);
+        if (large || end == incoming.head.npos) continue;
+        HttpRequest request;
+        const int status = read_request(std::string_view(incoming.head).substr(0, end + 2), request);
+        const std::lock_guard lock(mutex_);
+        const bool busy = whole_.size() >= kMostWhole;
+        if (status || busy) {
+            refuse(incoming, status ? status : 503);
+            continue;
+        }
+        whole_.push_back({std::move(incoming.socket), std::move(request)});
+        came_.notify_one();
+        return false;
+    }
+    return true;
+}
+
+// The client may still send: a connection that closes at once would take the answer back.
+void HttpServer::refuse(Incoming& incoming, int status) {
+    const std::string text = head_of({.status = status}) + "\r\n";
+    incoming.socket.send_some(text.data(), text.size());
+    shutdown(incoming.socket.fd, SHUT_WR);
+    incoming = {std::move(incoming.socket), seconds_now() + kDropSeconds, "", true};
+}
+
+void HttpServer::read_requests() {
+    std::vector<pollfd> polled;
+    for (;;) {
+        {
+            const std::lock_guard lock(mutex_);
+            if (stopping_) return;
+        }
+        polled.clear();
+        for (const Incoming& incoming : incoming_) polled.push_back({incoming.socket.fd, POLLIN, 0});
+        for (const Socket& listener : listeners_.sockets) polled.push_back({listener.fd, POLLIN, 0});
+        poll(polled.data(), polled.size(), kWakeMs);
+        const double now = seconds_now();
+        size_t at = 0;
+        std::erase_if(incoming_, [&](Incoming& incoming) {
+            const bool ready = polled[at++].revents != 0;
+            return now > incoming.deadline || (ready && !read_more(incoming));
         });
-    } catch (const std::system_error& e) {
-        started.error = e.code().value();
-        return;
+        for (const Socket& listener : listeners_.sockets)
+            if (polled[at++].revents) accept_all(listener);
     }
-    while (!server.is_running() && !running->failed) std::this_thread::yield();
-    if (running->failed) {
-        running->thread.join();
-        started.error = EAGAIN;
-        return;
-    }
-    started.state = running.release();
 }
 
-void stop_http(HttpServer& server) {
-    const std::unique_ptr<Running> running(static_cast<Running*>(server.state));
-    server.state = nullptr;
-    if (!running) return;
-    running->server.stop();
-    running->thread.join();
+// ---------------------------------------------------------------------------------------------------------
+// threads that answer
+
+std::string HttpServer::head_of(const HttpAnswer& answer) const {
+    std::string text = fmt::format("HTTP/1.1 {} \r\nConnection: close\r\nContent-Type: {}\r\n", answer.status,
+                                   answer.type);
+    for (const auto& [name, value] : service_.headers) text += name + ": " + value + "\r\n";
+    if (!answer.stream) text += fmt::format("Content-Length: {}\r\n", answer.body.size());
+    return text;
+}
+
+void HttpServer::answer_requests() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        came_.wait(lock, [&] { return stopping_ || !whole_.empty(); });
+        if (stopping_) return;
+        const Whole next = std::move(whole_.front());
+        whole_.pop_front();
+        lock.unlock();
+        answer(next);
+        lock.lock();
+    }
+}
+
+static bool is_gone(const Socket& reader) { return reader.ready(POLLRDHUP, seconds_now() + 1e-4); }
+
+void HttpServer::answer(const Whole& whole) {
+    HttpAnswer answer;
+    try {
+        answer = service_.answer(whole.request);
+    } catch (const std::exception& e) {
+        answer = {.status = 500, .body = std::string(e.what()) + "\n"};
+    }
+    const auto send = [&](const std::string& text) {
+        return whole.socket.send_all(text.data(), text.size(), seconds_now() + kSendSeconds);
+    };
+    const bool bare = whole.request.method == "HEAD";
+    if (!send(head_of(answer) + "\r\n" + (bare ? "" : answer.body)) || bare || !answer.stream) return;
+    for (bool more = true; more && !is_gone(whole.socket);) {
+        std::string bytes;
+        more = answer.stream(bytes);
+        if (!send(bytes)) return;
+    }
 }

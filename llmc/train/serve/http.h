@@ -1,13 +1,23 @@
-// An HTTP server in a shared object of its own: cpp-httplib and what it needs are loaded when a page needs
-// them, and training never does. http.cpp is compiled to that object, which the program carries (embedded.h).
+// A small HTTP server for pages: GET and HEAD, one request a connection.
+//
+// One thread accepts connections and reads requests as their bytes come; a thread of a pool answers a request
+// once it is whole. An idle or slow connection costs no thread: it ends at a deadline, or when a newer one
+// needs its place.
 #pragma once
+#include <condition_variable>
+#include <deque>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "llmc/comm/transport/socket.h"
+
 struct HttpRequest {
+    std::string method = "GET";
     std::string path = {};                                          // "/rows", decoded
     std::string host = {};                                          // the header
     std::vector<std::pair<std::string, std::string>> query = {};    // decoded
@@ -29,23 +39,52 @@ struct HttpAnswer {
     std::function<bool(std::string&)> stream = {};
 };
 
+// Reads a request up to its empty line. Returns 0, or the status that refuses the request.
+int read_request(std::string_view head, HttpRequest& request);
+
 struct HttpService {
     std::string host;                                           // address to bind
     int port = 0;                                               // 0: any free port
-    int threads = 0;                                            // connections at once
+    int threads = 0;                                            // requests at once
     std::vector<std::pair<std::string, std::string>> headers = {};      // of every answer
-    // Of GET and HEAD; called by many threads.
+    // Called by many threads.
     std::function<HttpAnswer(const HttpRequest&)> answer = {};
+    double patience = 10;                                       // seconds for a request to be whole
 };
 
+// Serves from construction to destruction, which waits for its threads: streams have to end by themselves.
 struct HttpServer {
-    int port = 0;                           // bound
-    int error = 0;                          // errno, if the port cannot be bound; else 0
-    void* state = nullptr;
-};
+    int port = 0;                       // bound
 
-// The two functions of the object. state is null where the server cannot start.
-extern "C" {
-void start_http(const HttpService& service, HttpServer& started);
-void stop_http(HttpServer& server);         // waits for its threads: streams have to end by themselves
-}
+    // Errors end in fatal(): a busy port, no thread. flag: of the program, for messages.
+    HttpServer(const HttpService& service, const char* flag);
+    ~HttpServer();
+    HttpServer(const HttpServer&) = delete;
+
+private:
+    struct Incoming {
+        Socket socket;
+        double deadline;
+        std::string head = {};
+        bool refused = false;           // answered: its further bytes are dropped
+    };
+    struct Whole { Socket socket; HttpRequest request; };
+
+    HttpService service_;
+    Listeners listeners_;
+    std::deque<Incoming> incoming_;     // of the thread that reads, oldest first
+    std::mutex mutex_;                  // guards the members below
+    std::condition_variable came_;
+    std::deque<Whole> whole_;
+    bool stopping_ = false;
+    std::vector<std::thread> threads_;
+
+    void stop();
+    void read_requests();
+    void accept_all(const Socket& listener);
+    bool read_more(Incoming& incoming);
+    void refuse(Incoming& incoming, int status);
+    void answer_requests();
+    void answer(const Whole& whole);
+    std::string head_of(const HttpAnswer& answer) const;
+};

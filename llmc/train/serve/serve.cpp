@@ -99,14 +99,14 @@ void serve_page(const ServedPage& page) {
     const auto answer = [&](const HttpRequest& request) {
         return page.readers.allow(request) ? page.answer(request) : page.readers.refusal();
     };
-    const Listening server = start_server({.host = host,
-                                           .port = page.place.port,
-                                           .threads = page.threads,
-                                           .headers = kHeaders,
-                                           .answer = answer},
-                                          page.readers.flag);
+    const HttpService service = {.host = host,
+                                 .port = page.place.port,
+                                 .threads = page.threads,
+                                 .headers = kHeaders,
+                                 .answer = answer};
+    const HttpServer server(service, page.readers.flag);
     page.look();
-    const std::string address = fmt::format("http://{}:{}/{}", shown_host(host), server->port,
+    const std::string address = fmt::format("http://{}:{}/{}", shown_host(host), server.port,
                                             token.empty() ? "" : "?token=" + token);
     print("{}\n{}; Ctrl-C ends\n", address, page.about());
     fflush(stdout);

@@ -1,7 +1,6 @@
 // A page that this program serves over HTTP: its server, its readers, and the loop until a signal.
 #pragma once
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,21 +22,6 @@ struct Readers {
 std::string random_token();
 
 HttpAnswer html_answer(std::string_view page);
-
-// A server that listens; its end stops it, after the streams have ended.
-struct StopServer {
-    void (*stop)(HttpServer&);
-
-    void operator()(HttpServer* server) const {
-        stop(*server);
-        delete server;
-    }
-};
-using Listening = std::unique_ptr<HttpServer, StopServer>;
-
-// Loads the server from its shared object and binds a port. Errors end in fatal(): no server in this build, a
-// library that is missing here, a busy port.
-Listening start_server(const HttpService& service, const char* flag, std::string_view object = http_object());
 
 // Where a page is served, as --port and --host say.
 struct PagePlace {

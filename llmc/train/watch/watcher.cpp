@@ -30,6 +30,18 @@ static bool is_entered(const std::string& name) {
     return !name.starts_with(".") && !checkpoint;
 }
 
+// The name that a page shows: the path. If a page cannot show each byte, every byte beyond ASCII has a code:
+// U+FFFD and two digits. Two paths never share a name.
+static std::string name_of(const std::string& path) {
+    if (path.find("\uFFFD") == path.npos && printable(path) == path) return path;
+    std::string name;
+    for (const char c : path) {
+        if (c >= ' ' && c < 127) name += c;
+        else name += fmt::format("\uFFFD{:02x}", static_cast<unsigned char>(c));
+    }
+    return name;
+}
+
 // path: below the folder, with a slash at its end. A folder that vanishes meanwhile is passed over.
 static void find_below(const std::string& folder, const std::string& path, int depth,
                        std::map<std::string, std::string>& found) {
@@ -45,7 +57,7 @@ static void find_below(const std::string& folder, const std::string& path, int d
             type = IFTODT(s.st_mode);
         if (type == DT_DIR && is_entered(name)) folders.push_back(path + name + "/");
         if (type != DT_REG || name != "metrics.jsonl" || found.size() >= kMostRuns) continue;
-        found.emplace(path.empty() ? "." : printable(path.substr(0, path.size() - 1)), path);
+        found.emplace(path.empty() ? "." : name_of(path.substr(0, path.size() - 1)), path);
     }
     closedir(list);
     for (const std::string& below : folders)

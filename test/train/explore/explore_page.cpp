@@ -3,7 +3,6 @@
 #include "test/script_helpers.h"
 
 TEST(page_plays_and_shows_the_planners_numbers) {
-    if (http_object().empty()) return test::skip("built without cpp-httplib");
     expect_page_checks("dev/explore_checks.py");
 }
 

@@ -9,7 +9,6 @@ using namespace test;
 using std::string;
 
 TEST(its_numbers_are_those_of_plan) {
-    if (no_server()) return;
     const Explored page("equal.log");
     for (const string& state :
          {kGpu + "parallel.ranks=8&train.batch_tokens=524288",
@@ -26,8 +25,16 @@ TEST(its_numbers_are_those_of_plan) {
     }
 }
 
+TEST(a_long_list_stands_in_an_address) {
+    const Explored page("long.log");
+    string window = "[0";
+    for (int i = 0; i < 3000; i++) window += ",1024";
+    const string state = kGpu + "parallel.ranks=8&train.batch_tokens=524288&model.window=" + window + "]";
+    EXPECT(page.object("/plan.json", state) == printed(empty_config(), state), "another plan");
+    EXPECT(status(page.get("/", state)) == 200, "the page");
+}
+
 TEST(settings_of_the_program_are_the_base) {
-    if (no_server()) return;
     const string config = tiny_program_config("explored");
     const Explored page("base.log", config + " --parallel.ranks=2");
     const string more = "parallel.zero=2&cluster.gpu=a100";
@@ -37,12 +44,11 @@ TEST(settings_of_the_program_are_the_base) {
            "%s", start["needed"].dump().c_str());
     const string command = page.object("/detail.json", more)["command"];
     EXPECT(command ==
-               "./train_gpt " + config + " --parallel.ranks=2 --cluster.gpu=a100 --parallel.zero=2 --plan",
+               "./train_gpt " + config + " --parallel.ranks=2 --parallel.zero=2 --cluster.gpu=a100 --plan",
            "%s", command.c_str());
 }
 
 TEST(details_are_what_the_plan_is_made_of) {
-    if (no_server()) return;
     const Explored page("details.log");
     for (const string& mesh : {string("&parallel.ranks=8&parallel.pp=4&parallel.zero=1"),
                                string("&parallel.ranks=64&parallel.pp=32&train.batch_tokens=16777216")}) {
@@ -76,7 +82,6 @@ TEST(details_are_what_the_plan_is_made_of) {
 }
 
 TEST(other_numbers_of_gpus_are_planned_alike) {
-    if (no_server()) return;
     const Explored page("speed.log");
     const string state =
         kGpu + "train.batch_tokens=262144&train.micro_batch=2&parallel.tp=2&parallel.ranks=48";
@@ -98,7 +103,6 @@ TEST(other_numbers_of_gpus_are_planned_alike) {
 }
 
 TEST(the_fastest_mesh_is_that_of_the_search) {
-    if (no_server()) return;
     const Explored page("best.log");
     const string state = kGpu + "train.batch_tokens=262144&parallel.ranks=8";
     // also from a mesh that cannot be
@@ -117,7 +121,6 @@ TEST(the_fastest_mesh_is_that_of_the_search) {
 }
 
 TEST(what_cannot_be_is_one_line_and_the_server_goes_on) {
-    if (no_server()) return;
     const Explored page("wrong.log");
     const string eight = kGpu + "parallel.ranks=8&";
     const std::pair<string, string> wrong[] = {
@@ -157,7 +160,6 @@ TEST(what_cannot_be_is_one_line_and_the_server_goes_on) {
 
 // The page's state stands in its address. A mesh that cannot be is no success, and the page shows why.
 TEST(the_page_of_a_state_that_cannot_be_has_status_400) {
-    if (no_server()) return;
     const Explored page("page_status.log");
     const string whole = body(page.get("/"));
     EXPECT(whole.find("<html") != string::npos, "%s", whole.substr(0, 200).c_str());
@@ -198,7 +200,6 @@ TEST(no_address_names_a_file) {
     for (const char* key : {"model.layers", "model.window", "train.steps", "optimizer.kind", "parallel.tp",
                             "memory.recompute", "cluster.gpu", "cluster.memory_gb", "run.precision"})
         EXPECT(stands_in_an_address(key), "%s", key);
-    if (no_server()) return;
     const string secret = folder("secret.json");
     std::ofstream(secret) << "{\"gpu\": \"MARK\"}";
     const Explored page("files.log");
@@ -213,7 +214,6 @@ TEST(no_address_names_a_file) {
 
 // Every number that a plan's work grows with has a limit; at the limit there is an answer of bounded size.
 TEST(work_of_a_request_is_bounded) {
-    if (no_server()) return;
     const Explored page("bounds.log");
     for (const char* silly :
          {"model.layers=1024", "parallel.ranks=1048576", "parallel.ranks=99999999999",
@@ -241,7 +241,6 @@ TEST(one_search_at_a_time) {
 }
 
 TEST(flags_of_explore_are_checked) {
-    if (no_server()) return;
     const string config = tiny_program_config("explored");
     const std::pair<string, string> mistakes[] = {
         {"--explore --port=70000", "--port=70000: expected a port"},

@@ -3,7 +3,6 @@
 
 // The picker offers cluster.file's machine beside the table's: an address that names a GPU leaves the file.
 TEST(a_machine_of_a_file_is_one_of_the_kinds) {
-    if (no_server()) return;
     const string path = folder("own.json"), state = "parallel.ranks=8&train.batch_tokens=65536";
     std::ofstream(path) << R"({"gpu": "h100", "node_gbs": 3})";
     const string config = tiny_program_config("explored");
@@ -17,7 +16,6 @@ TEST(a_machine_of_a_file_is_one_of_the_kinds) {
 }
 
 TEST(a_page_without_a_config_prints_a_command_that_runs) {
-    if (no_server()) return;
     const Explored page("bare.log");
     const string state = kGpu + "parallel.ranks=8&train.batch_tokens=524288";
     const string command = page.object("/detail.json", state)["command"];

@@ -112,32 +112,6 @@ TEST(a_library_that_comes_later_is_found_and_one_that_goes_is_missed) {
     EXPECT(!has(make("without"), "HAVE_DNNL"), "%s", read(build + "/found.mk").c_str());
 }
 
-// A build without the HTTP server is whole but for --watch and --explore.
-TEST(httplib_is_found_left_out_or_missed) {
-    const std::string root = folder("httplib");
-    write_program(root + "/c++", "if [[ \" $* \" == *\" - \"* ]]; then text=$(cat)\n"
-                                 "[[ $text != *httplib* ]] && exec g++ \"$@\" <<<\"$text\"\n"
-                                 "else exec g++ \"$@\"; fi");
-    const auto make = [&](const std::string& more) {
-        const std::string build = folder("httplib_build");
-        const test::Ran ran = test::run("rm -rf " + build + "; env -u MAKEFLAGS -u MAKELEVEL make DEVICE=cpu "
-                                        "MPI=0 BUILD=" + build + " " + more + " " + build + "/found.mk");
-        EXPECT(ran.code == 0, "exit %d: %s", ran.code, ran.err.c_str());
-        return read(build + "/found.txt") + read(build + "/found.mk");
-    };
-    const std::string without = make("CXX=" + root + "/c++"), left_out = make("HTTPLIB=0");
-    EXPECT(has(without, "httplib   not found: no pages by --watch and --explore (apt-get install "
-                        "libcpp-httplib-dev)") && !has(without, "HAVE_HTTPLIB") &&
-           has(without, "HAVE_DNNL"), "%s", without.c_str());
-    EXPECT(has(left_out, "httplib   left out by HTTPLIB=0: no pages by --watch and --explore") &&
-           !has(left_out, "HAVE_HTTPLIB"), "%s", left_out.c_str());
-    for (const char* how : {"HTTPLIB=0", ""}) {
-        const test::Ran ran = test::run("env -u MAKEFLAGS -u MAKELEVEL make -n DEVICE=cpu UNITY=0 BUILD=" +
-                                        folder("httplib_dry") + " " + how);
-        EXPECT(ran.code == 0 && has(ran.out, "serve/embedded.cpp"), "%d %s", ran.code, ran.err.c_str());
-    }
-}
-
 TEST(what_the_toolkit_does_not_know_is_dropped_with_a_line) {
     const std::string text = found("dropped", toolkit("older", "sm_80 sm_86 sm_89 sm_90"), "NCCL=0");
     EXPECT(has(text, "CUDA      12.4: sm_80 sm_86 sm_89 sm_90, PTX for newer ones\n"), "%s", text.c_str());

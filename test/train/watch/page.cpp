@@ -12,7 +12,6 @@ TEST(page_shows_runs_that_come_grow_and_go) { expect_checks("live"); }
 TEST(page_has_axes_zoom_cursor_and_keyboard) { expect_checks("views"); }
 TEST(page_draws_many_runs) { expect_checks("many"); }
 TEST(page_draws_what_the_program_serves) {
-    if (test::no_server()) return;
     const std::string root = folder("served"), file = root + "/a/metrics.jsonl";
     test::write_text(file, test::start_row() + test::train_rows(1, 50));
     const test::Program p("served.log", "--watch=" + root + " --port=0");

@@ -7,7 +7,6 @@ using namespace test;
 using std::string;
 
 TEST(the_program_serves_and_ends_quietly) {
-    if (no_server()) return;
     const string root = folder("program");
     write_text(root + "/a/metrics.jsonl", start_row() + train_rows(1, 5));
     const Program p("program.log", "--watch=" + root + "/ --port=0");
@@ -38,7 +37,6 @@ TEST(the_program_serves_and_ends_quietly) {
 }
 
 TEST(flags_of_the_page_are_checked) {
-    if (no_server()) return;
     const string root = folder("program"), config = tiny_program_config("with_page");
     const std::pair<string, string> mistakes[] = {
         {"--watch=" + folder("nowhere"), "no such folder"},
@@ -87,7 +85,6 @@ TEST(a_report_is_a_page_with_the_run_in_it) {
 }
 
 TEST(a_host_brings_a_token) {
-    if (no_server()) return;
     const string root = folder("hosted");
     write_text(root + "/a/metrics.jsonl", start_row() + train_rows(1, 5));
     const Program p("hosted.log", "--watch=" + root + " --port=0 --host=127.0.0.1");
@@ -101,7 +98,6 @@ TEST(a_host_brings_a_token) {
 
 // All of 127.0.0.0/8 leads to this machine: a server of every address answers at 127.0.0.2, too.
 TEST(a_page_is_served_at_127_0_0_1_alone) {
-    if (no_server()) return;
     const string root = folder("alone");
     write_text(root + "/a/metrics.jsonl", start_row() + train_rows(1, 5));
     for (const bool everywhere : {false, true}) {

@@ -2,6 +2,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <set>
+
 #include "test/watched_folder.h"
 
 using namespace test;
@@ -141,6 +143,23 @@ TEST(names_are_text) {
     EXPECT(f.page.runs.size() == std::size(names), "%zu runs", f.page.runs.size());
     for (const char* name : {"<img src=x onerror=1>", "a\"b\\c", "%2e%2e", "event: gone", "\xc3\xa9"})
         EXPECT(f.page.steps(name).size() == 3, "no run '%s'", name);
+}
+
+// Bytes that no page can show have codes: every run has a name of its own, which stays.
+TEST(names_of_invalid_text_are_all_shown) {
+    const std::string root = folder("invalid_names");
+    const std::set<std::string> paths = {"\xff", "\xfe", "\xff\xff", "a\x01", "a\x02", "a\uFFFD", "\uFFFDff",
+                                    "\uFFFD\xff", "\u00e9\xff", "\u00e9", "a b"};
+    for (const std::string& path : paths) write_text(root + "/" + path + "/metrics.jsonl", train_rows(1, 3));
+    WatchedFolder f(root);
+    f.update();
+    std::set<std::string> shown;
+    for (const auto& [name, found] : find_runs(root)) {
+        shown.insert(found.substr(0, found.size() - 1));
+        EXPECT(f.page.steps(name).size() == 3, "%s", name.c_str());
+    }
+    EXPECT(shown == paths, "%zu of %zu are shown", shown.size(), paths.size());
+    EXPECT(find_runs(root).contains("\u00e9") && find_runs(root).contains("\uFFFDff\uFFFDff"), "names");
 }
 
 TEST(links_out_of_the_folder_are_not_followed) {
