@@ -10,6 +10,7 @@
 #include "llmc/base/guard/obituary.h"
 #include "llmc/base/host/machine.h"
 #include "llmc/base/host/openmp.h"
+#include "llmc/base/progress.h"
 #include "llmc/base/config/options.h"
 #include "llmc/base/guard/supervisor.h"
 #include "llmc/base/host/version.h"
@@ -127,7 +128,9 @@ static int run(Options& options) {
     if (options.export_to && launcher().world == 1) cfg.parallel = {};      // a checkpoint loads on any mesh
     if (options.plan) {
         check_processes(cfg, "--plan");
-        const PlanRequest request = {.search = *options.plan == "search", .json = options.json,
+        // scripts read the settings; a person at a terminal asks for them
+        const bool full = *options.plan == "full" || !on_terminal(1);
+        const PlanRequest request = {.search = *options.plan == "search", .full = full, .json = options.json,
                                      .program = options.program, .settings = options.settings};
         const int code = precision_to_plan(cfg).plan(cfg, request);
         leave_processes();

@@ -166,7 +166,7 @@ was_stopped() {             # the run there has these settings and a checkpoint,
     compgen -G "$run_dir/step_*/manifest.json" >/dev/null || return 1
     last=$(grep -osE '^\{"event":"(start|resume|done)"' "$run_dir/metrics.jsonl" | tail -n 1) || return 1
     [[ $last != *done* ]] &&
-        ./train_gpt scripts/quickstart.json "$@" --plan 2>/dev/null | sed -n '/^{/,/^}/p' |
+        ./train_gpt scripts/quickstart.json "$@" --plan=full 2>/dev/null | sed -n '/^{/,/^}/p' |
         cmp -s - "$run_dir/config.json"
 }
 

@@ -18,7 +18,7 @@
 
 static const char* const kUsage =
     "usage: ./train_gpt CONFIG.json [--section.key=value ...]\n"
-    "                   [--plan[=search] [--json] | --generate=TEXT [--chat [--system=TEXT]] |\n"
+    "                   [--plan[=full|search] [--json] | --generate=TEXT [--chat [--system=TEXT]] |\n"
     "                    --evaluate=TASK,... | --export=TO | --report[=FILE]]\n"
     "       ./train_gpt RUN... --report[=FILE]\n"
     "       ./train_gpt --watch=DIR [--port=N] [--host=ADDRESS]\n"
@@ -141,7 +141,8 @@ static bool is_watch_alone(const Options& o, const std::vector<std::string>& res
 // One program at a time, flags only with their program, and a config where the program needs one.
 static void check_programs(const Options& o) {
     const std::string plan = o.plan.value_or("").substr(0, 200);
-    CHECK_INPUT(plan.empty() || plan == "search", "--plan={}: expected --plan or --plan=search", plan);
+    CHECK_INPUT(plan.empty() || plan == "search" || plan == "full",
+                "--plan={}: expected --plan, --plan=full or --plan=search", plan);
     CHECK_INPUT(!o.json || o.plan, "--json is for --plan");
     const int programs = o.plan.has_value() + o.generate.has_value() + o.evaluate.has_value() +
                          o.export_to.has_value() + o.report.has_value() + o.explore;

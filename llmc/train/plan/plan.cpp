@@ -2,7 +2,9 @@
 
 #include <set>
 
+#include "llmc/base/config/config.h"
 #include "llmc/base/config/options.h"
+#include "llmc/base/config/sharding.h"
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/base/guard/launcher.h"
@@ -15,11 +17,27 @@
 
 namespace PRECISION {
 
+// The device of a plan, until the end of the scope.
+namespace {
+struct PlannedDevice {
+    Target gpu = kDescribedGpu;
+    std::optional<Described> described = {};
+    explicit PlannedDevice(const Planned& p) {
+        if (p.machine) gpu = described_gpu(*p.machine);
+        if (!p.here) described.emplace(gpu);
+    }
+};
+
+// Settings with which a plan fits that does not fit as it is.
+struct Remedy {
+    Settings settings = {};
+    size_t bytes = 0;           // of the fullest rank
+};
+}  // namespace
+
 // The memory plan of the fullest rank: ranks of different stages differ, no others.
 static std::string memory_text(const Planned& p) {
-    std::optional<Described> here;
-    const Target gpu = p.machine ? described_gpu(*p.machine) : kDescribedGpu;
-    if (!p.here) here.emplace(gpu);
+    const PlannedDevice here(p);
     const Config& own = p.estimate.cfg;
     const Config cfg = p.here ? own : over_nccl(own);
     std::string text;
@@ -34,15 +52,102 @@ static std::string memory_text(const Planned& p) {
     return text;
 }
 
-static int print_plan(const Planned& p, bool json) {
+// Every combination of ZeRO stage, offload and recompute level at or above those of cfg, the cheaper first,
+// with one sequence at once.
+static std::vector<Config> smaller_plans(Config cfg, int ranks, bool on_gpu) {
+    std::vector<Config> all;
+    cfg.train.micro_batch = 1;
+    const int last_zero = mesh_shape(cfg.parallel, ranks).dp > 1 ? int(std::size(kZeroStages)) - 1 : 0;
+    const Config as_it_is = cfg;
+    for (const Offload offload : {Offload::None, Offload::Optimizer})
+        for (int zero = as_it_is.parallel.zero; zero <= std::max(as_it_is.parallel.zero, last_zero); zero++)
+            for (const Recompute level : {Recompute::None, Recompute::Selective, Recompute::Block}) {
+                if (level < as_it_is.memory.recompute || offload < as_it_is.memory.offload) continue;
+                if (offload == Offload::Optimizer && !on_gpu) continue;
+                cfg.memory.recompute = level;
+                cfg.memory.offload = offload;
+                cfg.parallel.zero = zero;
+                all.push_back(cfg);
+            }
+    return all;
+}
+
+// The settings of a smaller plan that differ from those of the config.
+static Settings changed_settings(const Config& cfg, const Config& before, int ranks, int ranks_before) {
+    Settings changed;
+    const auto add = [&](const char* key, const auto& now, const auto& then, const std::string& text) {
+        if (!(now == then)) changed.emplace_back(key, text);
+    };
+    const auto number = [](int n) { return std::to_string(n); };
+    add("parallel.ranks", ranks, ranks_before, number(ranks));
+    add("parallel.zero", cfg.parallel.zero, before.parallel.zero, number(cfg.parallel.zero));
+    add("train.micro_batch", cfg.train.micro_batch, before.train.micro_batch, number(cfg.train.micro_batch));
+    add("memory.recompute", cfg.memory.recompute, before.memory.recompute, cfg.memory.recompute.text());
+    add("memory.offload", cfg.memory.offload, before.memory.offload, cfg.memory.offload.text());
+    return changed;
+}
+
+// Bytes of the fullest rank; none where the batch does not divide.
+static std::optional<size_t> bytes_of(const Config& cfg, int ranks) {
+    if (!batch_divides(cfg, mesh_shape(cfg.parallel, ranks).dp, cfg.train.micro_batch)) return {};
+    return memory_estimate(cfg, ranks).memory.sum();
+}
+
+// The first smaller plan that fits: on as many ranks, else on the fewest GPUs, doubled, with the smallest plan.
+static Remedy remedy_of(const Planned& p) {
+    constexpr int kMostRanks = 16384;
+    const PlannedDevice here(p);
+    const Config& own = p.estimate.cfg;
+    const Config planned = p.here ? own : over_nccl(own);
+    const bool on_gpu = !p.here || !ops::reached_by_host();
+    const auto fitting = [&](const Config& cfg, int ranks) -> Remedy {
+        const size_t bytes = bytes_of(cfg, ranks).value_or(SIZE_MAX);
+        if (bytes > p.available) return {};
+        return {changed_settings(cfg, own, ranks, p.estimate.ranks), bytes};
+    };
+    const std::vector<Config> smaller = smaller_plans(planned, p.estimate.ranks, on_gpu);
+    if (fitting(smaller.back(), p.estimate.ranks).bytes)
+        for (const Config& tried : smaller)
+            if (Remedy found = fitting(tried, p.estimate.ranks); found.bytes) return found;
+    for (int ranks = 2 * p.estimate.ranks; !p.here && ranks <= kMostRanks; ranks *= 2) {
+        Config smallest = smaller.back();
+        smallest.parallel.zero = int(std::size(kZeroStages)) - 1;
+        smallest.memory.offload = own.memory.offload;
+        if (Remedy found = fitting(smallest, ranks); found.bytes) return found;
+    }
+    return {};
+}
+
+// "fits: 14.5 of 24.0 GB of a rtx4090"; where it does not, what would, on a second line.
+static std::string verdict_text(const Planned& p) {
+    const size_t needs = p.estimate.memory.sum();
+    const std::string rank = p.estimate.ranks > 1 ? " on a rank" : "";
+    const std::string place = p.here ? "available on this machine" : "of a " + p.machine->gpu;
+    if (!p.available) return fmt::format("needs {}{}\n", human_bytes(double(needs)), rank);
+    const std::string of = fmt::format("{} of {}{} {}", human_bytes(double(needs)),
+                                       human_bytes(double(p.available)), rank, place);
+    if (p.estimate.fits) return fmt::format("fits: {}\n", of);
+    const Remedy remedy = remedy_of(p);
+    if (remedy.settings.empty())
+        return fmt::format("does not fit: {}\n  {}: make the model or its context smaller, or {}\n", of,
+                           "no ZeRO stage, recompute level or micro-batch fits",
+                           p.here ? "plan for GPUs: --cluster.gpu=h100 --parallel.ranks=8"
+                                  : "split it: --plan=search --parallel.ranks=N tries tp and pp");
+    return fmt::format("does not fit: {}\n  fits with{}: {}\n", of, with_settings("", remedy.settings),
+                       human_bytes(double(remedy.bytes)));
+}
+
+static int print_plan(const Planned& p, const PlanRequest& request) {
     const Estimate& e = p.estimate;
-    if (json) {
-        print("{}\n", to_text(json_of(e, p.machine.has_value())));
+    if (request.json) {
+        Json plan = json_of(e, p.machine.has_value());
+        std::get<Json::Members>(plan.value).emplace_back("settings", parse_json(to_json(e.cfg)));
+        print("{}\n", to_text(plan));
         return kExitDone;
     }
-    print("{}\n", memory_text(p));
+    print("{}\n{}\n", verdict_text(p), memory_text(p));
     if (p.machine) print("{}{}\n", time_text(e, *p.machine), p.measured);
-    print("{}\n", to_json(e.cfg));
+    if (request.full) print("{}\n", to_json(e.cfg));
     return kExitDone;
 }
 
@@ -99,7 +204,7 @@ int plan(Config cfg, const PlanRequest& request) {
                 "--plan=search compares times: name the GPU by "
                 "--cluster.gpu ({}) or by --cluster.file",
                 machine_names());
-    if (!request.search) return print_plan(planned(cfg), request.json);
+    if (!request.search) return print_plan(planned(cfg), request);
     std::optional<Machine> machine;
     if (!cfg.cluster.measured()) machine = machine_of(cfg.cluster);
     check_steps(cfg);

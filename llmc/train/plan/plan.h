@@ -8,9 +8,10 @@
 #include "llmc/base/config/config.h"
 
 struct PlanRequest {
-    bool search = false;  // --plan=search
-    bool json = false;    // --json
-    std::string program;  // "./train_gpt CONFIG"
+    bool search = false;    // --plan=search
+    bool full = false;      // the resolved settings as well
+    bool json = false;      // --json
+    std::string program;    // "./train_gpt CONFIG"
     std::vector<std::pair<std::string, std::string>> settings;  // of the command line: key and value
 };
 

@@ -27,7 +27,7 @@ static Planned planned_here(Config cfg, int ranks) {
     const size_t available = resolve_here(cfg, ranks);
     Estimate e = memory_estimate(cfg, ranks);
     e.fits = available == 0 || e.memory.sum() <= available;
-    return {.estimate = e};
+    return {.estimate = e, .available = available};
 }
 
 void check_measurable(const Config& cfg, int ranks) {
@@ -73,7 +73,7 @@ static Planned planned_by_measuring(Config cfg, int ranks) {
     machine.host_gbs = step->copy_gbs();
     take_costs(machine, cfg.cluster);
     return {.estimate = measured_estimate(cfg, ranks, machine, *step), .machine = machine,
-            .measured = measured_text(*step, cfg, file.path)};
+            .available = size_t(1e9 * machine.memory_gb), .measured = measured_text(*step, cfg, file.path)};
 }
 
 static Planned planned_on(const Machine& machine, Config cfg, int ranks) {
@@ -83,7 +83,8 @@ static Planned planned_on(const Machine& machine, Config cfg, int ranks) {
     const auto rank = described_mesh(planned.parallel, ranks, 0);
     const size_t available = size_t(1e9 * machine.memory_gb);
     cfg.train.micro_batch = choose_micro_batch(planned, rank->mesh, writes_texts(cfg), available);
-    return {.estimate = estimate(cfg, ranks, machine), .machine = machine, .here = false};
+    return {.estimate = estimate(cfg, ranks, machine), .machine = machine, .here = false,
+            .available = available};
 }
 
 Planned planned(Config cfg) {

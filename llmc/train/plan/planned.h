@@ -8,6 +8,7 @@ struct Planned {
     Estimate estimate;                    // estimate.cfg has the chosen micro-batch
     std::optional<Machine> machine = {};  // by cluster.*; none: the plan has no times
     bool here = true;                     // on this machine; false: on a GPU that cluster.* describes
+    size_t available = 0;                 // bytes for a rank on its device; 0: unknown
     std::string measured = {};            // cluster.gpu=auto, for people: date, models, file with the times
 };
 

@@ -120,9 +120,6 @@ std::string time_text(const Estimate& e, const Machine& machine) {
         text += fmt::format("; more than {}", limits_text(e.cfg.cluster));
     text += "\n";
     if (e.goodput.between > 0) text += goodput_text(e);
-    if (!e.fits)
-        text += fmt::format("This plan does not fit: {} of memory on a {}\n",
-                            human_bytes(1e9 * machine.memory_gb), machine.gpu);
     return text;
 }
 

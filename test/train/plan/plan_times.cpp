@@ -8,6 +8,8 @@
 
 using test::Ran, test::json;
 
+static bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
 static const std::string kArgs = " --cluster.gpu=h100 --run.precision=bf16 ";
 
 static json printed(const std::string& args) {
@@ -42,7 +44,43 @@ TEST(a_plan_that_does_not_fit_says_so) {
     const json p = printed(config + kArgs + "--plan --json --cluster.memory_gb=0.0001");
     EXPECT(!p.at("fits").get<bool>(), "%s", p.dump().c_str());
     const Ran ran = test::run("./train_gpt " + config + kArgs + "--plan --cluster.memory_gb=0.0001");
-    EXPECT(ran.code == 0 && ran.out.find("does not fit") != ran.out.npos, "%s", ran.out.c_str());
+    EXPECT(ran.code == 0 && ran.out.starts_with("does not fit: ") &&
+           has(ran.out, "of 100 kB of a h100\n  no ZeRO stage"), "%s", ran.out.c_str());
+}
+
+// The first line is the verdict; the second has settings with which the plan fits.
+TEST(what_would_fit_fits) {
+    struct Case {
+        const char *args, *settings;
+    };
+    for (const auto& [args, settings] : {
+             Case{"scripts/gpt2_1558M.json --cluster.gpu=rtx4090", " --memory.offload=optimizer"},
+             Case{"scripts/llama3_70B.json --cluster.gpu=h100 --parallel.ranks=64 --train.micro_batch=2",
+                  " --parallel.zero=3 --train.micro_batch=1 --memory.recompute=block"},
+             Case{"scripts/llama3_8B.json --cluster.gpu=rtx4090",
+                  " --parallel.ranks=32 --parallel.zero=3 --memory.recompute=block"}}) {
+        const std::string plan = "./train_gpt " + std::string(args) + " --plan";
+        const Ran as_it_is = test::run(plan), smaller = test::run(plan + settings);
+        EXPECT(as_it_is.out.starts_with("does not fit: ") &&
+               has(as_it_is.out, std::string("\n  fits with") + settings + ":"), "%s: %s", args,
+               as_it_is.out.substr(0, 400).c_str());
+        EXPECT(smaller.out.starts_with("fits: "), "%s: %s", settings, smaller.out.substr(0, 400).c_str());
+    }
+}
+
+// A terminal shows the settings by --plan=full, a script gets them.
+TEST(settings_are_for_scripts) {
+    if (test::run("script -qec true /dev/null").code != 0) return test::skip("no script(1)");
+    const std::string config = test::tiny_program_config("plan_times"), key = "\"batch_tokens\"";
+    const auto on_terminal = [&](const std::string& plan) {
+        return test::run("script -qec './train_gpt " + config + " " + plan + "' /dev/null").out;
+    };
+    const std::string brief = on_terminal("--plan"), full = on_terminal("--plan=full");
+    EXPECT(brief.starts_with("fits: ") && has(brief, "memory plan: ") && !has(brief, key), "%s",
+           brief.c_str());
+    EXPECT(full.starts_with("fits: ") && has(full, key), "%s", full.c_str());
+    EXPECT(has(test::run("./train_gpt " + config + " --plan").out, key), "a script");
+    EXPECT(printed(config + " --plan --json").at("settings").at("train").at("batch_tokens") == 256, "JSON");
 }
 
 TEST(the_printed_command_plans_the_same) {
