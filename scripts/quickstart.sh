@@ -58,8 +58,10 @@ find_missing() {            # sets the array `missing` to the names of Debian pa
     fi
     for pair in zlib.h:zlib1g-dev zstd.h:libzstd-dev xxhash.h:libxxhash-dev cxxopts.hpp:libcxxopts-dev \
                 fmt/core.h:libfmt-dev \
-                nlohmann/json.hpp:nlohmann-json3-dev oneapi/dnnl/dnnl.hpp:libdnnl-dev; do
+                nlohmann/json.hpp:nlohmann-json3-dev oneapi/dnnl/dnnl.hpp:libdnnl-dev \
+                httplib.h:libcpp-httplib-dev; do
         if [ "${DNNL:-1}" = 0 ] && [ "${pair#*:}" = libdnnl-dev ]; then continue; fi
+        if [ "${HTTPLIB:-1}" = 0 ] && [ "${pair#*:}" = libcpp-httplib-dev ]; then continue; fi
         has_header "${pair%%:*}" || missing+=("${pair#*:}")
     done
 }
@@ -205,7 +207,9 @@ show() {
         echo "   no plot without matplotlib (apt-get install python3-matplotlib): scripts/plot.py $run_dir"
     fi
     "$PYTHON" scripts/summary.py "$run_dir" scripts/quickstart_gpt2.jsonl
-    printf '\nMore text:   ./train_gpt scripts/quickstart.json --generate="The lighthouse"\n'
+    printf '\nSee it:      ./train_gpt --watch=runs (a page in the browser)\n'
+    printf 'As a file:   ./train_gpt scripts/quickstart.json --report\n'
+    printf 'More text:   ./train_gpt scripts/quickstart.json --generate="The lighthouse"\n'
     printf 'All of it:   %s/: %s\n' "$run_dir" "$(cd "$run_dir" && echo *)"
     printf 'Your text:   data/README.md\n'
 }

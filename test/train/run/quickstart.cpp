@@ -54,7 +54,8 @@ TEST(nothing_is_installed_where_all_is_there) {
     EXPECT(has(m.calls(), "--vocab=4096 --out=data/austen/tokenizer.json data/austen/train/01_"),
            "the tokenizer sees more than the training part:\n%s", m.calls().c_str());
     EXPECT(has(m.calls(), "--val=0.1 data/austen/01_novel.txt"), "%s", m.calls().c_str());
-    for (const char* part : {"1. Tools", "6. Training", "7. Result", "1.234", "The lighthouse was lit."})
+    for (const char* part : {"1. Tools", "6. Training", "7. Result", "1.234", "The lighthouse was lit.",
+                             "./train_gpt --watch=runs", "quickstart.json --report"})
         EXPECT(has(ran.out, part), "no '%s' in:\n%s", part, ran.out.c_str());
     EXPECT(!has(ran.out, "\x1b") && !has(ran.out, "\r"), "escape codes where stdout is no terminal");
     const bool plots = test::run(python() + " -c 'import matplotlib'").code == 0;
@@ -81,8 +82,8 @@ TEST(a_run_that_was_stopped_goes_on) {
                       train = "{\"event\":\"train\",\"step\":11}\n",
                       done = "{\"event\":\"done\",\"step\":20}\n",
                       resume = "{\"event\":\"resume\",\"step\":20}\n",
-                      other = "{\n  \"of\": \"scripts/quickstart.json --plan\"\n}\n",
-                      same = "{\n  \"of\": \"scripts/quickstart.json --a=1 --plan\"\n}\n";
+                      other = "{\n  \"of\": \"scripts/quickstart.json --plan=full\"\n}\n",
+                      same = "{\n  \"of\": \"scripts/quickstart.json --a=1 --plan=full\"\n}\n";
     struct Case { const char* what; std::string metrics, config; bool saved, goes_on; };
     const std::vector<Case> cases = {
         {"saved before its end", start + train, same, true, true},
