@@ -93,7 +93,7 @@ static std::optional<size_t> bytes_of(const Config& cfg, int ranks) {
     return memory_estimate(cfg, ranks).memory.sum();
 }
 
-// The first smaller plan that fits: on as many ranks, else on the fewest GPUs, doubled, with the smallest plan.
+// The first smaller plan that fits: on as many ranks; else the smallest, on the fewest GPUs by doubling.
 static Remedy remedy_of(const Planned& p) {
     constexpr int kMostRanks = 16384;
     const PlannedDevice here(p);
