@@ -14,12 +14,12 @@
 struct Door {
     int fd;
     uint16_t port;
-    explicit Door(bool listens) : fd(socket(AF_INET, SOCK_STREAM, 0)) {
+    explicit Door(bool listens, int queue = 16) : fd(socket(AF_INET, SOCK_STREAM, 0)) {
         sockaddr_in a = {};
         a.sin_family = AF_INET;
         a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
         bind(fd, reinterpret_cast<sockaddr*>(&a), sizeof a);
-        if (listens) listen(fd, 16);
+        if (listens) listen(fd, queue);
         socklen_t n = sizeof a;
         getsockname(fd, reinterpret_cast<sockaddr*>(&a), &n);
         port = ntohs(a.sin_port);

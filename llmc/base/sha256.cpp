@@ -54,6 +54,7 @@ Sha256 sha256(std::string_view data) {
     uint32_t hash[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                         0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
     const size_t whole = data.size() / kBlock * kBlock;
+    sha256_bytes += data.size();
     for (size_t at = 0; at < whole; at += kBlock) add_block(hash, data.data() + at);
     std::string rest(data.substr(whole));
     rest += char(0x80);

@@ -192,3 +192,23 @@ TEST(without_arguments_they_show_how) {
                ran.code, ran.err.c_str());
     }
 }
+
+// Open MPI ends such processes with fourteen lines; restart.sh would start them again.
+TEST(srun_without_pmix_is_refused_with_the_command_to_use) {
+    if (no_mpi()) return skip("no mpirun, or built without MPI");
+    const string config = tiny_program_config("plain_srun");
+    const Ran ran = run("SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 "
+                        "SLURM_STEP_NUM_NODES=1 SLURM_NODELIST=localhost SLURM_JOB_NODELIST=localhost "
+                        "PAUSE=0 scripts/restart.sh ./train_gpt " + config);
+    EXPECT(ran.code == 78 && ran.err.starts_with("error: srun started 2 processes") &&
+           has(ran.err, "srun --mpi=pmix") && std::count(ran.err.begin(), ran.err.end(), '\n') <= 2,
+           "code %d, '%s'", ran.code, ran.err.c_str());
+}
+
+TEST(mpirun_and_variables_of_torchrun_contradict) {
+    if (no_mpi()) return skip("no mpirun, or built without MPI");
+    const Ran ran = run("RANK=0 WORLD_SIZE=9 mpirun -q --allow-run-as-root --oversubscribe --bind-to none "
+                        "-np 2 ./train_gpt " + tiny_program_config("contradicts"));
+    EXPECT(ran.code == 78 && has(ran.err, "error: mpirun says that this is rank") &&
+           has(ran.err, "unset RANK WORLD_SIZE"), "code %d, '%s'", ran.code, ran.err.c_str());
+}

@@ -5,7 +5,9 @@
 #include <cstring>
 #include <thread>
 
+#include "llmc/base/guard/progress_page.h"
 #include "llmc/comm/transport/launch.h"
+#include "llmc/comm/transport/nccl.h"
 #include "llmc/comm/transport/placement.h"
 #include "test/emulator/settings.h"
 #include "test/nccl_ranks.h"
@@ -38,6 +40,29 @@ TEST(a_failing_rank_ends_all) {
         for (int r = 0; r < 3; r++)
             EXPECT(lost[r] == (r == failing ? kExitConfig : kExitRestart), "rank %d: %d", r, lost[r]);
     }
+}
+
+// Ranks connect while one of them is late: the others send heartbeats. A watched rank is on a progress page.
+TEST(a_late_rank_is_waited_for_with_heartbeats) {
+    static ProgressPage page;
+    uint64_t most = 0;
+    const NcclId id = new_nccl_id();
+    std::vector<std::jthread> ranks;
+    for (int r = 0; r < 2; r++)
+        ranks.emplace_back([&, r] {
+            context.progress = &page.ranks[r];
+            RankMesh mesh(over("nccl", 2).parallel, 2, r, true);
+            if (r == 1) {
+                usleep(700000);
+                most = page.ranks[0].beats;
+                EXPECT(page.ranks[0].collective.text == std::string("connecting world"), "in '%s'",
+                       page.ranks[0].collective.text);
+            }
+            nccl_begin(id, mesh, r, nccl_blocks({.dp = 2, .shard = 2}, fewest_processors()));
+            nccl_end(false);
+        });
+    ranks.clear();
+    EXPECT(most >= 2, "%lu heartbeats", most);
 }
 
 TEST(calls_that_do_not_fit_are_told) {

@@ -1,43 +1,96 @@
 #include "llmc/base/guard/launcher.h"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cstdlib>
-#include <cstring>
-#include <initializer_list>
 
 static std::string text_of(const char* name) {
     const char* text = getenv(name);
     return text ? text : "";
 }
 
-static bool all_there(std::initializer_list<const char*> names) {
-    for (const char* name : names) if (!getenv(name)) return false;
-    return true;
+static int number_of(const char* name, int otherwise = 0) {
+    const char* text = getenv(name);
+    char* end = nullptr;
+    const long number = text ? strtol(text, &end, 10) : 0;
+    return end && end != text && !*end && number >= 0 && number < 1 << 30 ? int(number) : otherwise;
 }
 
-static Launcher find_launcher() {
-    struct Names { const char *rank, *world, *first, *second; bool owns; };
-    static constexpr Names kinds[] = {
-        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "OMPI_COMMAND", true},
-        {"PMI_RANK", "PMI_SIZE", nullptr, nullptr, true},
-        // SLURM_STEP_NUM_TASKS is there below srun only, not in the script itself
-        {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_JOB_ID", "SLURM_STEP_ID", true},
-        {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", false},
-    };
-    for (const Names& k : kinds) {
-        if (!all_there({k.rank, k.world})) continue;
-        Launcher l;
-        l.rank = atoi(getenv(k.rank));
-        l.world = atoi(getenv(k.world));
-        l.owns_us = k.owns;
-        if (l.world < 1 || l.rank < 0 || l.rank >= l.world) continue;
-        l.speaks_mpi = !strcmp(k.rank, "OMPI_COMM_WORLD_RANK") || getenv("PMI_RANK") || getenv("PMIX_RANK");
-        if (l.world > 1)        // Hydra names no job, but the ranks of a host share a parent
-            l.job = k.first ? text_of(k.first) + "." + text_of(k.second) : std::to_string(getppid());
+// The variables of a launcher; null: it has none.
+struct Names {
+    const char *launcher, *rank, *world, *on_host, *job_a, *job_b;
+};
+static constexpr Names kMpirun = {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                                  "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", "OMPI_COMMAND"};
+static constexpr Names kHydra = {"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", nullptr, nullptr};
+// SLURM_STEP_NUM_TASKS is there below srun only, not in the batch script and the allocation
+static constexpr Names kSlurm = {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", nullptr, "SLURM_JOB_ID",
+                                 "SLURM_STEP_ID"};
+static constexpr Names kTorchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
+                                    "MASTER_PORT"};
+
+static bool is_set(const Names& n) { return !text_of(n.rank).empty() && !text_of(n.world).empty(); }
+
+static bool srun_speaks_pmix() { return text_of("PMIX_NAMESPACE").starts_with("slurm."); }
+
+static Launcher read(const Names& n) {
+    Launcher l;
+    l.name = n.launcher;
+    l.rank = number_of(n.rank, -1);
+    l.world = number_of(n.world);
+    if (l.world < 1 || l.rank < 0 || l.rank >= l.world) {
+        l.contradiction = fmt::format("{} = {} of {} = {} is no rank of {}: start all ranks by {}, or unset "
+                                      "both variables", n.rank, text_of(n.rank), n.world, text_of(n.world),
+                                      n.launcher, n.launcher);
+        l.rank = 0;
+        l.world = 1;
         return l;
     }
-    return {};
+    if (n.on_host) l.on_host = number_of(n.on_host);
+    else if (number_of("SLURM_STEP_NUM_NODES") == 1) l.on_host = l.world;
+    l.owns_us = &n != &kTorchrun;
+    l.speaks_mpi = &n == &kMpirun || &n == &kHydra ||
+                   (l.owns_us && (getenv("PMI_RANK") || getenv("PMIX_RANK")));
+    if (l.world > 1)        // Hydra names no job, but the ranks of a host share a parent
+        l.job = n.job_a ? text_of(n.job_a) + "." + text_of(n.job_b) : std::to_string(getppid());
+    return l;
+}
+
+// Of mpirun and srun: the inner one.
+static Launcher owner() {
+    if (is_set(kMpirun) && !(srun_speaks_pmix() && is_set(kSlurm))) return read(kMpirun);
+    if (is_set(kSlurm) && srun_speaks_pmix()) return read(kSlurm);
+    if (is_set(kHydra)) {       // Slurm's PMI-2 has these variables too
+        Launcher l = read(kHydra);
+        if (is_set(kSlurm) && number_of(kSlurm.world) == l.world) l = read(kSlurm);
+        return l;
+    }
+    return is_set(kSlurm) ? read(kSlurm) : Launcher();
+}
+
+// Whether `inner`, of torchrun, may have been started inside the processes of `outer`: by one of them, or by
+// each of them for its share of the ranks.
+static bool nests(const Launcher& outer, const Launcher& inner) {
+    if (outer.world == 1 || getenv("SLURM_PTY_PORT")) return true;      // an interactive shell
+    if (inner.world == outer.world && !getenv("TORCHELASTIC_RUN_ID")) return false;
+    return inner.on_host > 0 && inner.world == outer.world * inner.on_host;
+}
+
+Launcher find_launcher() {
+    Launcher outer = owner();
+    if (!is_set(kTorchrun)) return outer;
+    Launcher inner = read(kTorchrun);
+    if (outer.name.empty()) return inner;
+    if (!outer.contradiction.empty()) return outer;
+    const bool same = inner.contradiction.empty() && inner.rank == outer.rank && inner.world == outer.world;
+    if (same && (outer.world == 1 || !getenv("TORCHELASTIC_RUN_ID"))) return outer;
+    if (inner.contradiction.empty() && nests(outer, inner)) return inner;
+    outer.contradiction = fmt::format(
+        "{} says that this is rank {} of {}, and RANK = {}, WORLD_SIZE = {}, as torchrun sets them, "
+        "contradict: start the ranks by one launcher; for {} alone unset RANK WORLD_SIZE",
+        outer.name, outer.rank, outer.world, text_of("RANK"), text_of("WORLD_SIZE"), outer.name);
+    return outer;
 }
 
 const Launcher& launcher() {

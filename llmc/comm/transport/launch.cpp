@@ -15,6 +15,7 @@
 #include "llmc/base/context.h"
 #include "llmc/base/guard/launcher.h"
 #include "llmc/base/guard/progress_page.h"
+#include "llmc/base/guard/start_wait.h"
 #include "llmc/base/host/start_thread.h"
 #include "llmc/base/host/version.h"
 #include "llmc/comm/transport/meeting.h"
@@ -166,8 +167,10 @@ int run_threads(const Config& cfg, const RankBody& body) {
 static int run_processes(const Config& cfg, const RankBody& body) {
     const MpiJob job = begin_mpi();
     RankMesh ranks(cfg.parallel, job.size, job.rank);
-    for (int axis = 0; axis < kAxes; axis++)
+    for (int axis = 0; axis < kAxes; axis++) {
+        const StartWait wait(fmt::format("connecting {}", axis_names[axis]));
         join_mpi(ranks.groups[axis], ranks.places[size_t(axis)].color, ranks.places[size_t(axis)].index);
+    }
     join_progress(job.rank, job.size);
     const int code = run_rank(cfg, ranks.mesh, placements_over(ranks.mesh), body);
     ranks.mesh.world.barrier();
@@ -207,60 +210,6 @@ static int run_gpus(const Config& cfg, const RankBody& body) {
     wait_for_the_end();
     if (by_mpi) mpi_end();
     return code;
-}
-
-// Whether ranks on GPUs send by NCCL: if the settings say so, or leave the choice and this build has NCCL.
-static bool goes_over_nccl(const ParallelConfig& p) {
-    return p.transport == TransportKind::Nccl ||
-           (p.transport == TransportKind::Auto && on_gpus() && has_nccl());
-}
-
-// What carries the messages of a run; None: there is one rank.
-enum class Carrier { None, Threads, Nccl, Mpi };
-
-// Of the ranks of one process.
-static Carrier carrier_of_threads(const ParallelConfig& p) {
-    CHECK_INPUT(p.transport != TransportKind::Mpi || p.ranks <= 1,
-                "parallel.transport = mpi with parallel.ranks = {}: this is one process; start the ranks by "
-                "mpirun -np {}", p.ranks, p.ranks);
-    CHECK_INPUT(p.transport != TransportKind::Nccl || has_nccl(),
-                "parallel.transport = nccl: this build has no NCCL (make says why); leave it at auto");
-    if (p.ranks <= 1) return Carrier::None;
-    return goes_over_nccl(p) ? Carrier::Nccl : Carrier::Threads;
-}
-
-static Carrier carrier_of_gpus(const ParallelConfig& p, int processes) {
-    CHECK_INPUT(on_gpus(), "{} processes were started; emulated GPUs are threads of one process: start one, "
-                "with --parallel.ranks={}", processes, processes);
-    CHECK_INPUT(p.transport != TransportKind::Mpi,
-                "parallel.transport = mpi: between GPUs messages go over NCCL; leave it at auto");
-    CHECK_INPUT(has_nccl(),
-                "{} processes were started, and this build has no NCCL (make says why): install it and build "
-                "again", processes);
-    return Carrier::Nccl;
-}
-
-static Carrier carrier_of(const Config& cfg) {
-    const ParallelConfig& p = cfg.parallel;
-    const int processes = launcher().world;
-    if (processes == 1) return carrier_of_threads(p);
-    CHECK_INPUT(
-        p.transport != TransportKind::Threads,
-        "parallel.transport = threads: {} processes were started; start one, with --parallel.ranks={}",
-        processes, processes);
-    CHECK_INPUT(p.ranks == 0 || p.ranks == processes,
-                "parallel.ranks = {}, but {} processes were started: leave it at 0", p.ranks, processes);
-    if (std::string_view(built_device) != "cpu") return carrier_of_gpus(p, processes);
-    CHECK_INPUT(p.transport != TransportKind::Nccl,
-                "parallel.transport = nccl: this program is built for CPUs; leave it at auto");
-    CHECK_INPUT(has_mpi(),
-                "{} processes were started, and this build has no MPI (make says why): start one, with "
-                "--parallel.ranks={}", processes, processes);
-    CHECK_INPUT(launcher().owns_us,
-                "RANK and WORLD_SIZE = {} are set, as torchrun does: on CPUs start the ranks by "
-                "mpirun -np {}, or one process with --parallel.ranks={}",
-                processes, processes, processes);
-    return Carrier::Mpi;
 }
 
 int run_ranks(const Config& cfg, const RankBody& body, const std::string& task) {

@@ -6,6 +6,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/guard/launcher.h"
+#include "llmc/base/guard/start_wait.h"
 #include "llmc/base/host/start_thread.h"
 #include "llmc/base/host/version.h"
 #include "llmc/comm/axis.h"
@@ -31,11 +32,18 @@ Meeting meeting() {
 MpiJob begin_mpi() {
     static constexpr int kHelpers = 3;
     static std::once_flag looked;
+    CHECK_INPUT(launcher().speaks_mpi,
+                "{} started {} processes without PMIx, by which MPI finds its ranks: use srun --mpi=pmix "
+                "(srun --mpi=list has its name) or scripts/run_slurm.sh; for one process without srun, "
+                "--parallel.ranks={}", launcher().name, launcher().world, launcher().world);
     std::call_once(looked, [] {
         CHECK_INPUT(possible_threads(1 + kHelpers) == 1 + kHelpers,
                     "MPI needs {} threads beside each rank: {}", kHelpers, no_thread());
     });
-    const MpiJob job = mpi_begin();
+    const MpiJob job = [] {
+        const StartWait wait("MPI_Init");
+        return mpi_begin();
+    }();
     CHECK_INPUT(
         job.size == launcher().world,
         "{} processes were started, but MPI finds {}: its launcher does not speak to this MPI ({}). Start "
@@ -64,7 +72,58 @@ std::vector<std::string> exchange_texts(const std::string& own) {
 }
 
 void check_processes(const Config& cfg, const std::string& task) {
+    CHECK_INPUT(launcher().contradiction.empty(), "{}", launcher().contradiction);
     if (meeting() != Meeting::Nowhere) check_same_settings(cfg, task, exchange_texts);
 }
 
 void leave_processes() { if (meeting() == Meeting::Mpi) mpi_end(); }
+
+bool goes_over_nccl(const ParallelConfig& p) {
+    return p.transport == TransportKind::Nccl ||
+           (p.transport == TransportKind::Auto && on_gpus() && has_nccl());
+}
+
+// Of the ranks of one process.
+static Carrier carrier_of_threads(const ParallelConfig& p) {
+    CHECK_INPUT(p.transport != TransportKind::Mpi || p.ranks <= 1,
+                "parallel.transport = mpi with parallel.ranks = {}: this is one process; start the ranks by "
+                "mpirun -np {}", p.ranks, p.ranks);
+    CHECK_INPUT(p.transport != TransportKind::Nccl || has_nccl(),
+                "parallel.transport = nccl: this build has no NCCL (make says why); leave it at auto");
+    if (p.ranks <= 1) return Carrier::None;
+    return goes_over_nccl(p) ? Carrier::Nccl : Carrier::Threads;
+}
+
+static Carrier carrier_of_gpus(const ParallelConfig& p, int processes) {
+    CHECK_INPUT(on_gpus(), "{} processes were started; emulated GPUs are threads of one process: start one, "
+                "with --parallel.ranks={}", processes, processes);
+    CHECK_INPUT(p.transport != TransportKind::Mpi,
+                "parallel.transport = mpi: between GPUs messages go over NCCL; leave it at auto");
+    CHECK_INPUT(has_nccl(),
+                "{} processes were started, and this build has no NCCL (make says why): install it and build "
+                "again", processes);
+    return Carrier::Nccl;
+}
+
+Carrier carrier_of(const Config& cfg) {
+    const ParallelConfig& p = cfg.parallel;
+    const int processes = launcher().world;
+    if (processes == 1) return carrier_of_threads(p);
+    CHECK_INPUT(
+        p.transport != TransportKind::Threads,
+        "parallel.transport = threads: {} processes were started; start one, with --parallel.ranks={}",
+        processes, processes);
+    CHECK_INPUT(p.ranks == 0 || p.ranks == processes,
+                "parallel.ranks = {}, but {} processes were started: leave it at 0", p.ranks, processes);
+    if (std::string_view(built_device) != "cpu") return carrier_of_gpus(p, processes);
+    CHECK_INPUT(p.transport != TransportKind::Nccl,
+                "parallel.transport = nccl: this program is built for CPUs; leave it at auto");
+    CHECK_INPUT(has_mpi(),
+                "{} processes were started, and this build has no MPI (make says why): start one, with "
+                "--parallel.ranks={}", processes, processes);
+    CHECK_INPUT(launcher().owns_us,
+                "RANK and WORLD_SIZE = {} are set, as torchrun does: on CPUs start the ranks by "
+                "mpirun -np {}, or one process with --parallel.ranks={}",
+                processes, processes, processes);
+    return Carrier::Mpi;
+}

@@ -25,3 +25,11 @@ MpiJob begin_mpi();
 void check_processes(const Config& cfg, const std::string& task);
 // After check_processes(), where no ranks run.
 void leave_processes();
+
+// Whether ranks on GPUs send by NCCL: if the settings say so, or leave the choice and this build has NCCL.
+bool goes_over_nccl(const ParallelConfig& p);
+
+// Carrier of the messages of a run; None: there is one rank. Exit code 78 where settings, build and launcher
+// allow none.
+enum class Carrier { None, Threads, Nccl, Mpi };
+Carrier carrier_of(const Config& cfg);

@@ -25,6 +25,7 @@ bool comm::release(void*) { return false; }
 #include <string_view>
 
 #include "llmc/base/context.h"
+#include "llmc/base/guard/start_wait.h"
 #include "llmc/comm/transport/nccl_rank.h"
 
 static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 1), "communicators are split: NCCL 2.18 or newer");
@@ -203,10 +204,21 @@ static NcclLine line_of(ncclComm_t comm, bool registers) {
 }
 
 // The communicator of the ranks with the same colour, or null. Collective over `from`.
-static ncclComm_t split(ncclComm_t from, bool within, int color, int index, ncclConfig_t config) {
+static ncclComm_t split(const char* name, ncclComm_t from, bool within, int color, int index, int blocks) {
+    ncclConfig_t config = config_of(name, blocks);
     ncclComm_t comm = nullptr;
+    const StartWait wait(fmt::format("connecting {}", name));
     NCCL_CHECK(from, ncclCommSplit(from, within ? color : NCCL_SPLIT_NOCOLOR, index, &comm, &config));
     return comm;
+}
+
+static ncclComm_t connect_all(const NcclId& id, const Place& at, int blocks) {
+    ncclConfig_t config = config_of("world", blocks);
+    ncclComm_t world = nullptr;
+    const StartWait wait("connecting world");
+    NCCL_CHECK(nullptr, ncclCommInitRankConfig(&world, at.size, std::bit_cast<ncclUniqueId>(id), at.index,
+                                               &config));
+    return world;
 }
 
 // Both routes between neighbours; in a ring the last and the first are some.
@@ -216,8 +228,7 @@ static void make_routes(NcclMember& m, const Group& g, bool ring, int blocks) {
         for (const bool up : {true, false}) {
             const int high = (low + 1) % size;
             const bool within = index == low || index == high;
-            const auto config = config_of(up ? "pp up" : "pp down", blocks);
-            const ncclComm_t comm = split(m.comm, within, 0, index, config);
+            const ncclComm_t comm = split(up ? "pp up" : "pp down", m.comm, within, 0, index, blocks);
             if (!within) continue;
             const NcclLine line = line_of(comm, true);
             NcclRoute& w = m.routes.emplace_back(NcclRoute{up ? low : high, up ? high : low, line, {}, 0});
@@ -250,13 +261,10 @@ void nccl_begin(const NcclId& id, RankMesh& ranks, int device, const NcclBlocks&
     for (int axis = kAxes - 1; axis >= 0; axis--) {
         Group& g = ranks.groups[axis];
         const Place& at = ranks.places[size_t(axis)];
-        ncclConfig_t config = config_of(g.name, blocks.of_axis[axis]);
+        const int most = blocks.of_axis[axis];
         ncclComm_t comm = nullptr;
-        if (!world) {
-            NCCL_CHECK(nullptr, ncclCommInitRankConfig(&world, at.size, std::bit_cast<ncclUniqueId>(id),
-                                                       at.index, &config));
-            comm = world;
-        } else comm = split(world, g.size > 1, at.color, at.index, config);
+        if (!world) comm = world = connect_all(id, at, most);
+        else comm = split(g.name, world, g.size > 1, at.color, at.index, most);
         if (g.size > 1) become_member(g, comm, ranks.ring, blocks.of_route);
     }
     while_host_waits = look_for_errors;

@@ -13,8 +13,8 @@ struct Rendezvous {
     std::vector<uint16_t> ports;        // rank 0 listens at the first free port; other ranks try all
     std::string job;                    // ranks of other jobs are turned away
     std::string secret;                 // callers without the secret are turned away; empty: no secret
-    double timeout = 120;               // seconds
-    double patience = 5;                // seconds for an answer, before the next port is tried
+    double timeout = 120;               // seconds; start_patience()
+    double patience = 5;                // seconds for an answer, before the next attempt
 };
 
 // By the environment: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them, or Slurm's, or

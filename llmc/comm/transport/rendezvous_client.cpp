@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "llmc/base/guard/start_wait.h"
 #include "llmc/comm/transport/rendezvous_protocol.h"
 #include "llmc/comm/transport/socket.h"
 
@@ -18,7 +19,7 @@ static Met introduce(const Rendezvous& r, const Socket& s, const std::string& ow
     if (answer->has_secret != hello->has_secret ||
         !same_hash(answer->proof, proof_of(r, "rank 0", *hello, answer->nonce)))
         return Met::OtherSecret;
-    const Shown shown = {proof_of(r, "rank", *hello, answer->nonce, own), uint32_t(own.size())};
+    const Shown shown = {proof_of(r, "rank", *hello, answer->nonce, sha256(own)), uint32_t(own.size())};
     uint64_t taken = 0;
     const bool said = s.send_all(&shown, sizeof shown, until) && s.send_all(own.data(), own.size(), until) &&
                       s.recv_all(&taken, sizeof taken, until) && taken == kMagic;
@@ -37,7 +38,7 @@ static std::vector<std::string> texts_from(const Rendezvous& r, const Socket& s,
     }
     Sha256 proof;
     came = came && s.recv_all(proof.data(), proof.size(), until);
-    if (!came || !same_hash(proof, proof_of(r, "all", hello, nonce, joined(texts))))
+    if (!came || !same_hash(proof, proof_of(r, "all", hello, nonce, sha256(joined(texts)))))
         fatal(kExitRestart, __FILE__, __LINE__, "rank 0 left, or waited for others for more than {:g} s",
               r.timeout);
     return texts;
@@ -53,17 +54,15 @@ static std::vector<std::string> ask(const Rendezvous& r, const std::string& own)
     const double begin = seconds_now(), until = begin + r.timeout;
     while (seconds_now() < until) {
         bool other_secret = false, has_secret = false;
-        for (const uint16_t port : r.ports) {
-            const double soon = std::min(until, seconds_now() + r.patience);
-            const Socket s = connect_to(r.host, port, soon);
+        const auto soon = [&] { return std::min(until, seconds_now() + r.patience); };
+        for (const Socket& s : connect_to(r.host, r.ports, soon())) {
             Hello hello;
             Answer answer;
-            const Met met = s ? introduce(r, s, own, soon, &hello, &answer) : Met::Nobody;
+            const Met met = introduce(r, s, own, soon(), &hello, &answer);
             if (met == Met::RankZero) return texts_from(r, s, hello, answer.nonce, until);
-            if (met == Met::OtherSecret) {
-                other_secret = true;
-                has_secret = answer.has_secret;
-            }
+            if (met != Met::OtherSecret) continue;
+            other_secret = true;
+            has_secret = answer.has_secret;
         }
         // rank 0 may yet come, to another port
         CHECK_INPUT(!other_secret || seconds_now() < begin + r.patience,
@@ -80,5 +79,7 @@ std::vector<std::string> exchange(const Rendezvous& r, const std::string& own) {
     CHECK(own.size() <= kLongest, "a text of {} bytes, {} at most", own.size(), kLongest);
     CHECK(r.rank >= 0 && r.rank < r.world, "rank {} of {}", r.rank, r.world);
     if (r.world == 1) return {own};
+    static constexpr double kToReport = 30;     // the loops below end first, and name the missing ranks
+    const StartWait wait("rendezvous", r.timeout + kToReport);
     return r.rank == 0 ? serve(r, own) : ask(r, own);
 }

@@ -2,6 +2,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/guard/launcher.h"
+#include "llmc/base/guard/start_wait.h"
 #include "llmc/base/numbers/rng.h"
 #include "llmc/comm/transport/rendezvous.h"
 
@@ -21,24 +22,16 @@ static std::string variable(const char* name) {
     return text ? text : "";
 }
 
-// mpirun and torchrun tell how many of their processes are on this host, Slurm how many hosts its tasks have.
-static bool all_on_this_host(int world) {
-    for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "LOCAL_WORLD_SIZE"})
-        if (atoi(variable(name).c_str()) == world) return true;
-    return variable("SLURM_STEP_NUM_NODES") == "1" &&
-           variable("SLURM_STEP_NUM_TASKS") == std::to_string(world);
-}
-
 Rendezvous rendezvous_of_environment() {
     const Launcher& l = launcher();
     Rendezvous r{
         .rank = l.rank, .world = l.world, .host = variable("MASTER_ADDR"), .ports = {}, .job = l.job,
-        .secret = variable("TRAIN_GPT_SECRET")};
+        .secret = variable("TRAIN_GPT_SECRET"), .timeout = start_patience()};
     if (r.host.empty()) {
         const std::string nodes = variable("SLURM_STEP_NODELIST");
         r.host = first_host(nodes.empty() ? variable("SLURM_JOB_NODELIST") : nodes);
     }
-    if (all_on_this_host(r.world)) r.host = "127.0.0.1";
+    if (l.on_host == l.world) r.host = "127.0.0.1";
     CHECK_INPUT(r.world == 1 || !r.host.empty(),
                 "{} processes were started, and nothing says where rank 0 is: set "
                 "MASTER_ADDR to its host",

@@ -7,7 +7,7 @@
 //                                      <-     kMagic: accepted
 //                                      <-     all texts, as of joined(), and a proof
 //
-// A proof is an HMAC by the secret over the speaker, both random numbers, the rank and the text.
+// A proof is an HMAC by the secret over the speaker, both random numbers, the rank and a hash of the text.
 #pragma once
 #include <sys/random.h>
 
@@ -23,7 +23,7 @@
 #include "llmc/comm/transport/rendezvous.h"
 
 inline constexpr uint32_t kLongest = 1 << 16;           // bytes of a text
-inline constexpr uint64_t kMagic = stream_of("train_gpt rendezvous 2");
+inline constexpr uint64_t kMagic = stream_of("train_gpt rendezvous 3");
 
 using Nonce = std::array<uint8_t, 16>;
 
@@ -54,11 +54,12 @@ inline Nonce new_nonce() {
 // says: the speaker: "rank 0" of an Answer, "rank" of a Shown, "all" of all texts. So a proof is invalid when
 // it is sent back to its sender.
 inline Sha256 proof_of(const Rendezvous& r, const char* says, const Hello& h, const Nonce& answer,
-                       const std::string& text = "") {
+                       const Sha256& of_text = {}) {
     std::string data = std::string(says) + '\n';
     data.append(reinterpret_cast<const char*>(&h), sizeof h);
     data.append(reinterpret_cast<const char*>(answer.data()), answer.size());
-    return hmac_sha256(r.secret, data + text);
+    data.append(reinterpret_cast<const char*>(of_text.data()), of_text.size());
+    return hmac_sha256(r.secret, data);
 }
 
 // All texts in one, each behind its length.

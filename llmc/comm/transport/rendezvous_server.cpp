@@ -47,6 +47,7 @@ struct Server {
     int refused = 0;                    // who called themselves ranks of this job, without its secret
 
     std::string missing() const;
+    bool complete() const;
     void wait(double until);            // for anything to happen
     void make_room();
     void take_calls();
@@ -63,6 +64,10 @@ std::string Server::missing() const {
     for (int i = 1; i < r.world; i++)
         if (!peers[size_t(i)].socket) list += (list.empty() ? "" : ", ") + std::to_string(i);
     return list;
+}
+
+bool Server::complete() const {
+    return std::all_of(peers.begin() + 1, peers.end(), [](const Caller& p) { return bool(p.socket); });
 }
 
 void Server::refuse(Caller& c) {
@@ -90,7 +95,7 @@ void Server::answer(Caller& c) {
 // A rank that tries again, because its first attempt took too long, replaces itself.
 void Server::welcome(Caller& c) {
     std::string text = c.got.substr(sizeof(Shown));
-    if (!same_hash(c.shown().proof, proof_of(r, "rank", c.hello, c.nonce, text))) return refuse(c);
+    if (!same_hash(c.shown().proof, proof_of(r, "rank", c.hello, c.nonce, sha256(text)))) return refuse(c);
     c.here = false;
     if (c.socket.send_some(&kMagic, sizeof kMagic) != ssize_t(sizeof kMagic)) return;
     const size_t rank = size_t(c.hello.rank);
@@ -157,7 +162,7 @@ std::vector<std::string> serve(const Rendezvous& r, const std::string& own) {
     Server s = {r, std::move(found.sockets), {}, std::vector<Caller>(size_t(r.world)),
                 std::vector<std::string>(size_t(r.world))};
     s.texts[0] = own;
-    while (!s.missing().empty()) {
+    while (!s.complete()) {
         s.wait(until);
         s.take_calls();
         const double now = seconds_now();
@@ -173,9 +178,10 @@ std::vector<std::string> serve(const Rendezvous& r, const std::string& own) {
               r.timeout, s.missing(), turned_away);
     }
     const std::string all = joined(s.texts);
+    const Sha256 of_all = sha256(all);          // once: it is long, and there are many peers
     for (int i = 1; i < r.world; i++) {
         const Caller& peer = s.peers[size_t(i)];
-        const Sha256 proof = proof_of(r, "all", peer.hello, peer.nonce, all);
+        const Sha256 proof = proof_of(r, "all", peer.hello, peer.nonce, of_all);
         if (!peer.socket.send_all(all.data(), all.size(), until) ||
             !peer.socket.send_all(proof.data(), proof.size(), until))
             fatal(kExitRestart, __FILE__, __LINE__, "rank {} left while the ranks met", i);

@@ -3,6 +3,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <memory>
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -58,19 +59,48 @@ Listeners listen_at(const std::string& host, const std::vector<uint16_t>& ports)
     return found;
 }
 
-Socket connect_to(const std::string& host, uint16_t port, double until) {
-    Socket connected;
-    const Addresses addresses = addresses_of(host, port);
-    for (const addrinfo* a = addresses.get(); a && !connected; a = a->ai_next) {
-        Socket s(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-        if (!s) continue;
-        int error = connect(s.fd, a->ai_addr, a->ai_addrlen) == 0 ? 0 : errno;
+// 0: connected. EINPROGRESS: the answer comes later. Else: the reason.
+static int start_connect(const addrinfo& a, Socket* socket_to) {
+    Socket s(socket(a.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!s) return errno;
+    const int error = connect(s.fd, a.ai_addr, a.ai_addrlen) == 0 ? 0 : errno;
+    *socket_to = std::move(s);
+    return error;
+}
+
+// Moves the sockets whose connecting has ended from `open` to `done`, or closes them.
+static void take_connected(std::vector<Socket>& open, std::vector<Socket>& done, double seconds) {
+    std::vector<pollfd> all;
+    for (const Socket& s : open) all.push_back({s.fd, POLLOUT, 0});
+    poll(all.data(), all.size(), int(std::max(0., seconds) * 1000) + 1);
+    for (size_t i = open.size(); i-- > 0;) {
+        if (!all[i].revents) continue;
+        int error = 0;
         socklen_t size = sizeof error;
-        if (error == EINPROGRESS && s.ready(POLLOUT, until))
-            getsockopt(s.fd, SOL_SOCKET, SO_ERROR, &error, &size);
-        if (error == 0) connected = std::move(s);
+        getsockopt(open[i].fd, SOL_SOCKET, SO_ERROR, &error, &size);
+        if (error == 0) done.push_back(std::move(open[i]));
+        open.erase(open.begin() + ptrdiff_t(i));
     }
-    return connected;
+}
+
+std::vector<Socket> connect_to(const std::string& host, const std::vector<uint16_t>& ports, double until) {
+    static constexpr double kGrace = 0.25;      // seconds for the other addresses, after the first connects
+    std::vector<Socket> open, done;
+    for (const uint16_t port : ports) {
+        const Addresses addresses = addresses_of(host, port);
+        for (const addrinfo* a = addresses.get(); a; a = a->ai_next) {
+            Socket s;
+            const int error = start_connect(*a, &s);
+            if (error == 0) done.push_back(std::move(s));
+            if (error == EINPROGRESS) open.push_back(std::move(s));
+        }
+    }
+    bool first = true;
+    while (!open.empty() && seconds_now() < until) {
+        if (!done.empty() && std::exchange(first, false)) until = std::min(until, seconds_now() + kGrace);
+        take_connected(open, done, until - seconds_now());
+    }
+    return done;
 }
 
 std::string address_of_peer(const Socket& s) {

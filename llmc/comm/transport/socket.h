@@ -64,5 +64,7 @@ struct Listeners {
 };
 Listeners listen_at(const std::string& host, const std::vector<uint16_t>& ports);
 
-Socket connect_to(const std::string& host, uint16_t port, double until);
+// Connects to every address of `host` at every port at once: a dead address delays no other. Returns the
+// connected sockets, the first to answer in front.
+std::vector<Socket> connect_to(const std::string& host, const std::vector<uint16_t>& ports, double until);
 std::string address_of_peer(const Socket& s);       // "10.0.0.7"

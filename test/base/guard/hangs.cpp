@@ -1,8 +1,13 @@
 // When silence is a hang, and the rank to blame: the test writes the progress page and the clock.
 #include "llmc/base/guard/hangs.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <memory>
 
+#include "llmc/base/check.h"
+#include "llmc/base/guard/start_wait.h"
 #include "test/test.h"
 
 TEST(the_default_is_five_of_the_slowest_step_and_a_minute_at_least) {
@@ -95,4 +100,35 @@ TEST(who_waits_is_blamed_only_when_all_do) {
     Ranks stopped(1, 5);                                // in a collective, but by a signal
     stopped.go(0, Phase::Save, 1), stopped.wait(0);
     EXPECT_NEAR(stopped.blamed_after(100, true), 5, 0.3);
+}
+
+// The wait for late ranks at the start: heartbeats, and an end of its own.
+TEST(a_wait_of_the_start_beats_and_ends) {
+    static ProgressPage page;
+    progress_page = &page;
+    RankProgress& progress = page.ranks[0];
+    context.progress = &progress;
+    {
+        const StartWait wait("MPI_Init", 60);
+        usleep(500000);
+        EXPECT(progress.beats >= 1 && progress.collective.text == std::string("MPI_Init"),
+               "%lu beats in '%s'", progress.beats.load(), progress.collective.text);
+    }
+    EXPECT(!progress.collective.text[0], "in '%s'", progress.collective.text);
+    const pid_t child = fork();
+    if (child == 0) {
+        freopen("/dev/null", "w", stderr);
+        const StartWait wait("MPI_Init", 0.1);
+        for (;;) pause();
+    }
+    context.progress = nullptr;
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == kExitRestart, "status %x", status);
+    EXPECT_NEAR(start_patience(), 120, 0);
+    page.hang_timeout = 5;
+    EXPECT_NEAR(start_patience(), 120, 0);
+    page.hang_timeout = 600;
+    EXPECT_NEAR(start_patience(), 600, 0);
+    progress_page = nullptr;
 }

@@ -6,6 +6,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "llmc/base/guard/launcher.h"
+#include "llmc/base/guard/progress_page.h"
+#include "llmc/base/sha256.h"
+#include "llmc/comm/transport/socket.h"
 #include "test/meeting.h"
 
 TEST(all_meet) {
@@ -17,6 +21,72 @@ TEST(ports_in_use) {
     const Door stranger(true);          // takes connections, and never answers
     const uint16_t last = free_port();
     expect_all(run(3, {stranger.port, last}, "behind one", 0));
+}
+
+// An address whose packets are lost: its queue of connections is full. Others are tried at the same time.
+TEST(a_dead_address_delays_no_other) {
+    const Door dead(true, 0);
+    const uint16_t last = free_port();
+    std::vector<Socket> queue;
+    for (int i = 0; i < 4; i++)
+        for (Socket& s : connect_to("127.0.0.1", {dead.port}, seconds_now() + 0.05))
+            queue.push_back(std::move(s));
+    EXPECT(!queue.empty() && connect_to("127.0.0.1", {dead.port}, seconds_now() + 0.2).empty(),
+           "the queue takes more");
+    Rendezvous zero = rendezvous(0, 2, {dead.port, last}), one = rendezvous(1, 2, {dead.port, last});
+    one.patience = 10;
+    Result first;
+    std::thread rank([&] { first = meet(zero, text_of(0)); });
+    const double begin = seconds_now();
+    const Result second = meet(one, text_of(1), 50);
+    rank.join();
+    expect_all({first, second});
+    EXPECT(seconds_now() - begin < 5, "%.1f s", seconds_now() - begin);
+}
+
+// Rank 0 hashes all texts once, not once for each peer.
+TEST(work_of_rank_0_grows_with_the_texts_alone) {
+    uint64_t hashed = 0;
+    const auto hashed_by_rank_0 = [&](int world) {
+        std::vector<Result> all;
+        all.resize(size_t(world));
+        const std::vector<uint16_t> ports = {free_port()};
+        std::vector<std::thread> ranks;
+        for (int r = 0; r < world; r++)
+            ranks.emplace_back([&, r] {
+                const uint64_t before = sha256_bytes;
+                all[size_t(r)] = meet(rendezvous(r, world, ports), text_of(r));
+                if (r == 0) hashed = sha256_bytes - before;
+            });
+        for (std::thread& t : ranks) t.join();
+        expect_all(all);
+        return hashed;
+    };
+    // each text by itself, then all of them; 1 kB for the proofs of a peer
+    for (const int world : {8, 32}) {
+        const uint64_t texts = uint64_t(world * (world - 1) / 2) * 1000;
+        const uint64_t most = 2 * texts + uint64_t(world) * 1500, bytes = hashed_by_rank_0(world);
+        EXPECT(bytes > texts && bytes < most, "%d ranks: %lu bytes of %lu are hashed", world, bytes, texts);
+    }
+}
+
+// A wait for a late rank is no hang: rank 0 sends heartbeats.
+TEST(a_wait_for_a_late_rank_beats) {
+    const std::vector<uint16_t> ports = {free_port()};
+    RankProgress progress = {};
+    Result zero;
+    std::thread rank([&] {
+        context.progress = &progress;
+        zero = meet(rendezvous(0, 2, ports), text_of(0));
+    });
+    usleep(700000);
+    const uint64_t beats = progress.beats;
+    EXPECT(beats >= 2 && progress.collective.text == std::string("rendezvous"), "%lu beats in '%s'", beats,
+           progress.collective.text);
+    const Result one = meet(rendezvous(1, 2, ports), text_of(1));
+    rank.join();
+    expect_all({zero, one});
+    EXPECT(!progress.collective.text[0], "waits for ever");
 }
 
 TEST(two_jobs_at_the_same_ports) {
@@ -55,12 +125,15 @@ static std::string found_with(const std::vector<std::pair<const char*, const cha
     if (child == 0) {
         for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "RANK", "MASTER_ADDR",
                                  "MASTER_PORT", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST",
-                                 "TRAIN_GPT_SECRET"}) unsetenv(name);
+                                 "TRAIN_GPT_SECRET", "PMIX_NAMESPACE", "SLURM_PTY_PORT",
+                                 "TORCHELASTIC_RUN_ID", "LOCAL_WORLD_SIZE"}) unsetenv(name);
         for (const auto& [name, value] : environment) setenv(name, value, 1);
         std::string text;
         Rendezvous r;
         const Fatal e = test::fatal_of([&] { r = rendezvous_of_environment(); });
-        if (e.code) text = e.what();
+        const std::string wrong = find_launcher().contradiction;
+        if (!wrong.empty()) text = "contradiction: " + wrong;
+        else if (e.code) text = e.what();
         else {
             text = fmt::format("{} of {}, {}: {}", r.rank, r.world, r.job, r.host);
             for (const uint16_t port : r.ports) text += " " + std::to_string(port);
@@ -103,11 +176,10 @@ TEST(environments_of_launchers) {
            "5 of 8, 77.2: gpu01 ");
     starts(found_with({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MASTER_ADDR", "a"}}), "1 of 2, ");
     starts(found_with({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_NAMESPACE", "x"},
-                       {"OMPI_COMMAND", "y"}, {"MASTER_ADDR", "a"}, {"RANK", "0"}, {"WORLD_SIZE", "9"}}),
+                       {"OMPI_COMMAND", "y"}, {"MASTER_ADDR", "a"}, {"WORLD_SIZE", "9"}}),
            "1 of 2, x.y: a ");
-    // a batch script of Slurm is one process; nonsense is no job
+    // a batch script of Slurm is one process
     starts(found_with({{"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "77"}}), "0 of 1, : ");
-    starts(found_with({{"RANK", "4"}, {"WORLD_SIZE", "4"}}), "0 of 1, : ");
     const std::string nowhere = found_with({{"RANK", "0"}, {"WORLD_SIZE", "2"}});
     EXPECT(nowhere.find("set MASTER_ADDR to its host") != std::string::npos, "'%s'", nowhere.c_str());
     const std::string secret = found_with({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"},
@@ -122,6 +194,61 @@ TEST(environments_of_launchers) {
                                           {"SLURM_JOB_NODELIST", "gpu[03-04]"}});
     EXPECT(step.substr(1) == again.substr(1), "'%s' and '%s'", step.c_str(), again.c_str());
     EXPECT(again.substr(again.find(": ")) != other.substr(other.find(": ")), "'%s'", other.c_str());
+}
+
+using Variables = std::vector<std::pair<const char*, const char*>>;
+static Variables operator+(Variables a, const Variables& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+}
+
+// A rank's own launcher is the innermost one.
+TEST(launchers_nest) {
+    const auto mpirun = [](const char* rank, const char* world, const char* here) {
+        return Variables{{"OMPI_COMM_WORLD_RANK", rank}, {"OMPI_COMM_WORLD_SIZE", world},
+                         {"OMPI_COMM_WORLD_LOCAL_SIZE", here}, {"PMIX_NAMESPACE", "9"},
+                         {"OMPI_COMMAND", "y"}};
+    };
+    const auto srun = [](const char* rank, const char* world) {
+        return Variables{{"SLURM_PROCID", rank}, {"SLURM_STEP_NUM_TASKS", world}, {"SLURM_JOB_ID", "7"},
+                         {"SLURM_STEP_ID", "0"}, {"SLURM_JOB_NODELIST", "a"}};
+    };
+    const auto torchrun = [](const char* rank, const char* world, const char* here) {
+        return Variables{{"RANK", rank}, {"WORLD_SIZE", world}, {"LOCAL_WORLD_SIZE", here},
+                         {"MASTER_ADDR", "b"}, {"MASTER_PORT", "29500"}};
+    };
+    const Variables elastic = {{"TORCHELASTIC_RUN_ID", "none"}};
+    const Variables by_hand = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "b"}};
+    const struct { Variables all; const char* starts; } cases[] = {
+        // mpirun in an allocation, in an interactive step, and below orteds that srun has started
+        {Variables{{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "4"}} + mpirun("1", "2", "2"), "1 of 2, 9.y: "},
+        {srun("0", "1") + mpirun("1", "2", "2"), "1 of 2, 9.y: "},
+        {srun("2", "3") + mpirun("5", "8", "8"), "5 of 8, 9.y: "},
+        // srun in a shell below mpirun
+        {mpirun("0", "1", "1") + srun("3", "4") + Variables{{"PMIX_NAMESPACE", "slurm.pmix.7.0"}},
+         "3 of 4, 7.0: a "},
+        // torchrun in an allocation, in a step of one task, on each host of a step or of an mpirun
+        {Variables{{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "1"}} + torchrun("1", "2", "2"), "1 of 2, b."},
+        {srun("0", "1") + torchrun("1", "2", "2"), "1 of 2, b.29500: 127.0.0.1"},
+        {srun("1", "2") + torchrun("3", "16", "8"), "3 of 16, b.29500: b "},
+        {srun("1", "2") + torchrun("0", "2", "1") + elastic, "0 of 2, b.29500: b "},
+        {srun("0", "8") + torchrun("3", "4", "4") + Variables{{"SLURM_PTY_PORT", "1"}}, "3 of 4, b.29500"},
+        {mpirun("1", "2", "1") + torchrun("3", "16", "8"), "3 of 16, b.29500: b "},
+        // RANK and WORLD_SIZE set from the launcher's own numbers
+        {srun("1", "2") + by_hand, "1 of 2, 7.0: b "},
+        {mpirun("1", "2", "1") + by_hand, "1 of 2, 9.y: b "},
+        // contradictions: exported by a shell, half of the ranks, a torchrun of its own on every host
+        {mpirun("0", "2", "2") + torchrun("0", "9", ""), "contradiction: mpirun says that this is ra"},
+        {mpirun("0", "2", "2") + torchrun("0", "1", "1"), "contradiction: mpirun says"},
+        {mpirun("1", "2", "2") + torchrun("0", "2", "1"), "contradiction: mpirun says"},
+        {srun("1", "2") + torchrun("0", "2", "2"), "contradiction: srun says that this is rank 1 of 2"},
+        {srun("1", "2") + torchrun("0", "8", "8") + elastic, "contradiction: srun says"},
+        {mpirun("0", "2", "2") + torchrun("x", "2", "2"), "contradiction: mpirun says"},
+        {{{"RANK", "4"}, {"WORLD_SIZE", "4"}}, "contradiction: RANK = 4 of WORLD_SIZE = 4 is no rank"},
+        {{{"RANK", "one"}, {"WORLD_SIZE", "4"}}, "contradiction: RANK = one of WORLD_SIZE = 4 is no rank"},
+        {{{"RANK", ""}, {"WORLD_SIZE", ""}}, "0 of 1, : "},
+    };
+    for (const auto& c : cases) starts(found_with(c.all), c.starts);
 }
 
 TEST(ranks_of_one_host_meet_on_it) {
