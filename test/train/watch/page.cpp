@@ -11,6 +11,9 @@ static void expect_checks(const std::string& part) { expect_page_checks("dev/pag
 TEST(page_shows_runs_that_come_grow_and_go) { expect_checks("live"); }
 TEST(page_has_axes_zoom_cursor_and_keyboard) { expect_checks("views"); }
 TEST(page_draws_many_runs) { expect_checks("many"); }
+TEST(page_draws_rows_that_no_trainer_writes) {
+    expect_page_checks("dev/page_hostile.py " + folder("hostile"));
+}
 TEST(page_draws_what_the_program_serves) {
     const std::string root = folder("served"), file = root + "/a/metrics.jsonl";
     test::write_text(file, test::start_row() + test::train_rows(1, 50));

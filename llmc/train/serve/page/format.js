@@ -50,7 +50,7 @@ function niceStep(range, count) {
 }
 
 function linearTicks(lo, hi, count, kind) {
-  if (!(hi - lo > Math.abs(hi) * 1e-9)) return [{at: hi, text: logText(hi, kind)}];      // steps below the last bit
+  if (!(hi - lo > Math.max(Math.abs(lo), Math.abs(hi)) * 1e-9)) return [{at: hi, text: logText(hi, kind)}];      // steps below the last bit
   if (kind === "time") return timeTicks(lo, hi, count);
   const scale = kind === "percent" ? 100 : 1;
   let step = niceStep((hi - lo) * scale, count);

@@ -33,22 +33,27 @@ function cutTable(table, length) {
   for (const column of Object.values(table)) column.length = length;
 }
 
-/** Appends rows. Rows of a step that is there already replace the older ones and all after them. */
+const LARGEST = 1e140;                  // the ratio of two drawn numbers is finite, and so is an axis
+
+/** A value of a row as charts draw it; NaN: none. */
+function drawable(v) {
+  if (v === true) return 1;
+  if (!isNumber(v)) return NaN;
+  return Math.abs(v) < 1 / LARGEST ? 0 : Math.max(-LARGEST, Math.min(LARGEST, v));
+}
+
+/** Appends rows. A row of a step that is there already replaces the older one and all after it. */
 function appendRows(table, columns) {
-  const steps = columns?.step;
-  if (!Array.isArray(steps) || !steps.length) return;
-  const before = table.step.length;
-  if (before && table.step[before - 1] >= steps[0]) cutTable(table, lowerBound(table.step, steps[0]));
-  const length = table.step.length;
+  if (!Array.isArray(columns?.step)) return;
   for (const key of Object.keys(columns)) {
-    if (Array.isArray(columns[key])) table[key] ??= new Array(length).fill(NaN);
+    if (Array.isArray(columns[key])) table[key] ??= new Array(table.step.length).fill(NaN);
   }
-  for (const [key, column] of Object.entries(table)) {
-    const more = columns[key];
-    for (let i = 0; i < steps.length; i++) {
-      const v = more?.[i];
-      column.push(typeof v === "number" ? v : v === true ? 1 : NaN);
-    }
+  const all = Object.entries(table);
+  for (const [i, v] of columns.step.entries()) {
+    const step = drawable(v);
+    if (Number.isNaN(step)) continue;
+    if (table.step.at(-1) >= step) cutTable(table, lowerBound(table.step, step));
+    for (const [key, column] of all) column.push(drawable(columns[key]?.[i]));
   }
 }
 
@@ -104,7 +109,7 @@ function scoresOf(run) {
     const rows = new Map();
     for (const table of [run.evals[task], run.tasks[task]]) {
       table?.step.forEach((step, i) =>
-        rows.set(step, Object.fromEntries(Object.entries(table).map(([key, column]) => [key, column[i]]))));
+        rows.set(step, Object.fromEntries(Object.entries(table).map(([key, column]) => [key, drawable(column[i])]))));
     }
     const ordered = [...rows.values()].sort((a, b) => a.step - b.step);
     const keys = new Set(ordered.flatMap(row => Object.keys(row)));

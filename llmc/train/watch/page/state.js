@@ -51,14 +51,16 @@ const shownRuns = () => [...runs.values()].filter(run => !state.off.has(run.name
 function horizontalRange(shown) {
   let lo = Infinity, hi = -Infinity;
   for (const run of shown) {
-    const places = trainAxis(run, state.axis);
-    const first = places.findIndex(p => isNumber(p) && (p > 0 || !state.logx));
-    if (first >= 0) lo = Math.min(lo, places[first]), hi = Math.max(hi, places.at(-1));
-    if (run.val.step[0] === 0 && !state.logx) lo = Math.min(lo, 0), hi = Math.max(hi, 0);
+    const validated = [0, -1].map(i => run.val.step.at(i)).filter(isNumber).map(s => placeOf(run, state.axis, s));
+    const places = trainAxis(run, state.axis), first = places.findIndex(p => isNumber(p) && (p > 0 || !state.logx));
+    for (const p of [places[first], places.at(-1), ...validated]) {
+      if (isNumber(p) && (p > 0 || !state.logx)) lo = Math.min(lo, p), hi = Math.max(hi, p);
+    }
   }
   if (state.zoom && !(state.logx && state.zoom[0] <= 0)) return state.zoom;
   if (state.zoom) return [Math.min(lo, state.zoom[1] / 2), state.zoom[1]];
   if (!(lo <= hi)) return [1, 10];
-  if (!state.logx && lo < hi / 20) lo = 0;
-  return lo === hi ? [lo - (state.logx ? lo / 2 : 0.5), hi + 0.5] : [lo, hi];
+  if (!state.logx && lo > 0 && lo < hi / 20) lo = 0;
+  const margin = lo < hi ? 0 : Math.max(0.5, Math.abs(hi) * 1e-6);
+  return [lo - (state.logx ? lo / 2 * Math.sign(margin) : margin), hi + margin];
 }
