@@ -163,7 +163,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         inline = "script-src 'unsafe-inline'; style-src 'unsafe-inline'"
-        self.send_header("Content-Security-Policy", f"default-src 'none'; {inline}; connect-src 'self'")
+        self.send_header("Content-Security-Policy",
+                         f"default-src 'none'; {inline}; img-src 'self' data:; connect-src 'self'")
         self.end_headers()
         self.wfile.write(body)
 

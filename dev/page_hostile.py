@@ -3,8 +3,8 @@
 
     dev/page_hostile.py FOLDER
 
-Writes runs below FOLDER, which is new, and looks at each of them in their report. A line per check that fails,
-and exit code 1; the last line counts. Exit code 3: no Chromium.
+Writes runs below FOLDER, which is new, and looks at each of them in their report. A line per check that
+fails, and exit code 1; the last line counts. Exit code 3: no Chromium.
 """
 import json
 import os
@@ -27,8 +27,10 @@ def hostile_runs():
     few, wild = range(1, 20), [5e-324, 1.7e308, -1.7e308, 0, 3]
     val = [{"event": "val", "step": step, "loss": 3.5} for step in (0, 10, 20)]
     events = ("sample", "health", "grad_norms", "task", "spike", "resume", "done", "comm", "memory")
-    odd = [{"event": event, "step": step, **dict.fromkeys(("text", "norms", "loss", "task", "blocks"), value)}
-           for event in events for step, value in ((5, "x"), (2**53, [1, "x", {"name": 7}]), ("x", {"a": -1e308}), (-1, None))]
+    keys = ("text", "norms", "loss", "task", "blocks")
+    values = ((5, "x"), (2**53, [1, "x", {"name": 7}]), ("x", {"a": -1e308}), (-1, None))
+    odd = [{"event": event, "step": step, **dict.fromkeys(keys, value)}
+           for event in events for step, value in values]
     return {
         "denormal": (train_rows(few, lambda s: 5e-324), 19),
         "denormals": (train_rows(few, lambda s: 1e-310 * s, ms=5e-324, lr=5e-324), 19),

@@ -11,6 +11,7 @@ static void expect_checks(const std::string& part) { expect_page_checks("dev/pag
 TEST(page_shows_runs_that_come_grow_and_go) { expect_checks("live"); }
 TEST(page_has_axes_zoom_cursor_and_keyboard) { expect_checks("views"); }
 TEST(page_draws_many_runs) { expect_checks("many"); }
+TEST(page_compares_runs_and_prints) { expect_page_checks("dev/page_around.py"); }
 TEST(page_draws_rows_that_no_trainer_writes) {
     expect_page_checks("dev/page_hostile.py " + folder("hostile"));
 }

@@ -125,6 +125,17 @@ const darkScreen = matchMedia("(prefers-color-scheme: dark)");
 
 const colourOf = run => COLOURS[darkScreen.matches ? "dark" : "light"][run.index % 8];
 const dashOf = run => DASHES[Math.floor(run.index / 8) % DASHES.length];
+
+/** Gives an element the colour and the dashes of a line. */
+function drawSwatch(element, run, dashes) {
+  const colour = colourOf(run), stops = [];
+  let at = 0;
+  for (const [i, length] of dashes.entries()) {
+    stops.push(`${i % 2 ? "transparent" : colour} ${at}px ${at += length}px`);
+  }
+  element.style.background = stops.length ? `repeating-linear-gradient(90deg, ${stops.join(", ")})` : colour;
+}
+
 const variable = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // ---- elements

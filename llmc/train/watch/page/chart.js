@@ -85,7 +85,8 @@ function describeRuns(chart, shown) {
 // ---- drawing
 
 function fitCanvas(canvas, width, height) {
-  const ratio = window.devicePixelRatio || 1, w = Math.round(width * ratio), h = Math.round(height * ratio);
+  const isPaper = document.documentElement.classList.contains("print"), ratio = isPaper ? 3 : window.devicePixelRatio || 1;
+  const w = Math.round(width * ratio), h = Math.round(height * ratio);
   if (canvas.width !== w || canvas.height !== h) canvas.width = w, canvas.height = h;
   const c = canvas.getContext("2d");
   c.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -167,11 +168,13 @@ function drawChart(chart) {
   chart.log.checked = chart.logy;
 }
 
+const dashesOf = line => line.second ? [4, 3] : dashOf(line.run);
+
 function drawLine(chart, c, line, indices, values, {width, alpha, solid}) {
   c.strokeStyle = c.fillStyle = colourOf(line.run);
   c.globalAlpha = alpha;
   c.lineWidth = width;
-  c.setLineDash(line.second ? [4, 3] : solid ? [] : dashOf(line.run));
+  c.setLineDash(solid && !line.second ? [] : dashesOf(line));
   c.beginPath();
   for (const i of indices) c.lineTo(chart.place(line.x[i]), chart.rise(values[i]));
   c.stroke();

@@ -2,15 +2,18 @@
 
 const READ = 8;                         // curves in the table of a chart without the pointer; fewer in a low chart
 const ROW = 17;                         // pixels of the table's row
+const BEYOND = 4;                       // pixels between the end of a curve and a cursor that is beyond it
 
-/** The nearest point of each curve to the cursor. */
+/** The nearest point of each curve to the cursor; beyond: whether the curve ends before the cursor or begins after. */
 function readings(chart) {
-  const {at, chart: here, y} = state.cursor, found = [];
+  const {at, chart: here, y} = state.cursor, found = [], cursor = chart.place(at);
   for (const line of chart.lines) {
     const i = nearest(line.x, at), x = chart.place(line.x[i]);
+    const until = i === line.x.length - 1 && cursor > x + BEYOND && "until ";
+    const beyond = until || i === 0 && cursor < x - BEYOND && "from ";
     const away = here === chart.spec.name && y !== null ? Math.abs(chart.rise(line.main[i]) - y) : 0;
     if (x < EDGE.left - 1 || x > chart.width - EDGE.right + 1) continue;
-    found.push({line, i, x, y: chart.rise(line.main[i]), away});
+    found.push({line, i, x, y: chart.rise(line.main[i]), away, beyond});
   }
   return found;
 }
@@ -45,7 +48,7 @@ function drawCursor(chart, order) {
     c.beginPath();
     c.moveTo(x, EDGE.top), c.lineTo(x, low);
     c.stroke();
-    const dots = rows.length > 40 ? rows.filter(r => (order.get(r.line.run.name) ?? READ) < READ) : rows;
+    const dots = rows.filter(r => !r.beyond && (rows.length <= 40 || (order.get(r.line.run.name) ?? READ) < READ));
     for (const {line, x, y} of dots) {
       c.fillStyle = colourOf(line.run), c.strokeStyle = variable("--panel"), c.lineWidth = 1.5;
       c.beginPath();
@@ -85,20 +88,19 @@ function showTip(chart, rows, order) {
   const listed = ranked.slice(0, all ? rows.length : Math.min(READ, fit)).sort((a, b) => a.y - b.y);
   const table = make("table"), list = make("div", {class: "list"}, table);
   list.style.maxHeight = `${fit * ROW}px`;
-  for (const {line, i} of listed) {
+  for (const {line, i, beyond} of listed) {
     const swatch = make("span", {class: "swatch"}), smooth = line.main !== line.y && chart.width > 480;
-    swatch.style.borderTopColor = colourOf(line.run);
-    swatch.style.borderTopStyle = line.second ? "dashed" : "";
-    table.append(make("tr", {class: line.run.name === state.lit ? "lit" : ""}, make("td", {}, swatch),
+    drawSwatch(swatch, line.run, dashesOf(line));
+    const last = beyond ? beyond + AXES[state.axis].write(line.x[i]) : smooth ? WRITE[spec.write](line.y[i]) : "";
+    table.append(make("tr", {class: beyond ? "muted" : line.run.name === state.lit ? "lit" : ""}, make("td", {}, swatch),
       make("td", {class: "name", text: nameOf(line)}), make("td", {text: WRITE[spec.write](line.main[i])}),
-      make("td", {class: "muted", text: smooth ? WRITE[spec.write](line.y[i]) : ""})));
+      make("td", {class: "muted", text: last})));
   }
   const x = chart.place(state.cursor.at), more = rows.length - listed.length;
-  const at = state.axis === "step" ? rows[0].line.x[rows[0].i] : state.cursor.at;
   const marked = markedRuns(chart), of = marked.length ? marked : [runs.get(state.lit)].filter(Boolean);
   const ofRun = mark => of.length > 1 ? `${mark.run.name}: ` : "";
   const marks = state.marks ? marksOf(chart, of).filter(m => Math.abs(m.x - x) < 5).slice(0, 3) : [];
-  tip.replaceChildren(make("div", {class: "muted", text: AXES[state.axis].write(at)}), list,
+  tip.replaceChildren(make("div", {class: "muted", text: AXES[state.axis].write(state.cursor.at)}), list,
     ...marks.map(m => make("div", {text: ofRun(m) + (m.text || `${m.kind} at step ${m.step}`)})));
   if (more > 0) tip.append(make("div", {class: "muted", text: `and ${more} more`}));
   if (listed.length > fit) {

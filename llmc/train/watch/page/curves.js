@@ -6,9 +6,9 @@ const CHARTS = [
   {name: "train/loss", title: "Training loss", unit: "nats/token",
     keys: ["loss"], write: "loss", rows: true, calm: true},
   {name: "val/loss", title: "Validation loss", unit: "nats/token",
-    source: "val", keys: ["loss"], write: "loss", calm: true},
+    source: "val", keys: ["loss"], write: "loss"},
   {name: "val/bits_per_byte", title: "Validation, bits per byte", unit: "bits",
-    source: "val", keys: ["bits_per_byte"], write: "loss", calm: true},
+    source: "val", keys: ["bits_per_byte"], write: "loss"},
   {name: "train/norm", title: "Gradient norm", unit: "before clipping",
     keys: ["norm"], write: "plain", rows: true, log: true},
   {name: "train/norm_z", title: "Gradient norm, z-score", unit: "standard deviations",
@@ -52,7 +52,17 @@ function chartsOfRuns() {
   for (const key of [...others].sort()) {
     specs.push({name: "train/" + key, title: key, unit: "", keys: [key], write: "plain", rows: true});
   }
-  return specs.filter(spec => all.some(run => spec.keys.some(key => isNumber(lastOf(tableOf(run, spec), key)))));
+  const points = new Map(specs.map(spec => [spec, Math.max(0, ...all.map(run => pointsOf(run, spec)))]));
+  return specs.filter(spec => points.get(spec)).sort((a, b) => (points.get(a) === 1) - (points.get(b) === 1));
+}
+
+/** Values of a run in a chart: 0, 1, or 2 for more. */
+function pointsOf(run, spec) {
+  const table = tableOf(run, spec);
+  return Math.max(...spec.keys.map(key => {
+    const column = table[key] ?? [], first = column.findIndex(isNumber);
+    return first < 0 ? 0 : column.findLastIndex(isNumber) > first ? 2 : 1;
+  }));
 }
 
 const NOTHING = {step: []};

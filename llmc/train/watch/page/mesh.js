@@ -1,4 +1,4 @@
-// ---- mesh.js: the ranks as a picture; the health of layers as tables
+// ---- mesh.js: the ranks as a picture
 
 /**
  * Ranks that the others wait for. Each process writes at moments of its own: `age` is how long ago a rank was seen,
@@ -68,67 +68,4 @@ function showRanks() {
   }
   if (having.length > 8) parts.push(make("p", {class: "muted", text: `and ${having.length - 8} more runs`}));
   panel.replaceChildren(...parts);
-}
-
-// ---- health: a row of statistics, the newest at first, as a table for each list in it
-
-const isObject = v => v !== null && typeof v === "object" && !Array.isArray(v);
-
-/** The statistics of an item as path -> number: {"weight": {"rms": 1}} is "weight rms". */
-function statistics(item, prefix = "") {
-  const out = [];
-  for (const [key, value] of Object.entries(item)) {
-    if (isObject(value)) out.push(...statistics(value, prefix + key + " "));
-    else if (typeof value === "number" || value === null) out.push([prefix + key, value ?? NaN]);
-  }
-  return out;
-}
-
-function statisticText(path, v) {
-  const share = /(^| )(zeros|nonfinite)$/.test(path);
-  return share ? v === 0 ? "0" : percent(v, v < 0.001 ? 3 : 1) : short(v, 3);
-}
-
-function healthTable(title, items) {
-  const paths = [...new Set(items.flatMap(item => statistics(item).map(([path]) => path)))];
-  const rows = items.map(item => {
-    const values = new Map(statistics(item));
-    return make("tr", {}, make("td", {class: "left", text: String(item.name ?? "")}), ...paths.map(path => {
-      const v = values.get(path), bad = /nonfinite$/.test(path) && v > 0;
-      return make("td", {class: bad ? "bad" : "", text: v === undefined ? "" : statisticText(path, v)});
-    }));
-  });
-  const heads = [title, ...paths].map((text, i) => [text, i ? "" : "left"]);
-  return make("div", {class: "wide", tabindex: "0", role: "group", "aria-label": `Health: ${title}`},
-    makeTable(heads, rows));
-}
-
-function showHealth() {
-  const panel = byId("health"), having = [...runs.values()].filter(run => run.health.length).sort(byName);
-  panel.hidden = !having.length;
-  if (!having.length) return;
-  if (!panel.querySelector(".picker")) {
-    const picker = make("div", {class: "picker"});
-    runSelect(picker, "Run of the health", name => {
-      Object.assign(chosen, {health: name, row: null});
-      showHealth();
-    });
-    const slider = make("input", {type: "range", min: 0, step: 1, "aria-label": "Step of the health"});
-    slider.addEventListener("input", () => {
-      chosen.row = Number(slider.value) === Number(slider.max) ? null : Number(slider.value);
-      showHealth();
-    });
-    picker.append(slider, make("span", {class: "muted"}));
-    panel.append(picker, make("div"));
-  }
-  const run = having.find(r => r.name === chosen.health) ?? having[0], last = run.health.length - 1;
-  const at = Math.min(last, chosen.row ?? last), row = run.health[at];
-  const [, picker, place] = panel.children, shown = `${run.name}\n${row.step}`, slider = picker.children[1];
-  Object.assign(slider, {max: last, value: at, hidden: last === 0});
-  fillSelect(picker.firstChild, having.map(r => r.name), run.name);
-  if (place.dataset.shown === shown) return;
-  place.dataset.shown = shown;
-  setText(picker.lastChild, `at step ${grouped(row.step)}`);
-  const lists = Object.entries(row).filter(([, v]) => Array.isArray(v) && v.some(isObject));
-  place.replaceChildren(...lists.map(([name, items]) => healthTable(name, items.filter(isObject))));
 }

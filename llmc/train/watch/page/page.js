@@ -34,6 +34,7 @@ function drawAll() {
   }
   showLegend();
   showTable();
+  showSettings(shown);
   showScores();
   showTexts();
   showRanks();
@@ -81,7 +82,10 @@ function folderText() {
 
 // ---- controls
 
-const PARTS = {charts: "Charts", table: "Runs", tasks: "Scores", texts: "Texts", ranks: "Ranks", health: "Health"};
+const PARTS = {
+  charts: "Charts", table: "Runs", settings: "Settings", tasks: "Scores", texts: "Texts", ranks: "Ranks",
+  health: "Health",
+};
 
 /** After a change of the view. */
 function changed() {
@@ -96,6 +100,7 @@ function showControls() {
   byId("logx").checked = state.logx;
   byId("smooth").value = state.smooth;
   byId("marks").checked = state.marks;
+  if (byId("filter").value !== state.words) byId("filter").value = state.words;
 }
 
 function showReferences() {
@@ -136,8 +141,8 @@ function makeControls() {
   on("smooth", "change", slider => { state.smooth = Number(slider.value); });
   on("marks", "change", box => { state.marks = box.checked; });
   byId("reset").addEventListener("click", resetZoom);
-  byId("filter").addEventListener("input", redraw);
-  const filtered = () => [...legend].filter(([, row]) => !row.item.hidden).map(([name]) => name);
+  on("filter", "input", field => { state.words = field.value; });
+  const filtered = () => [...runs.values()].filter(passesFilter).map(run => run.name);
   on("all", "click", () => filtered().forEach(name => state.off.delete(name)));
   on("none", "click", () => filtered().forEach(name => state.off.add(name)));
   for (const [part, text] of Object.entries(PARTS)) {
@@ -146,7 +151,7 @@ function makeControls() {
     byId("parts").append(button);
   }
   document.addEventListener("click", e => {
-    for (const open of document.querySelectorAll("details[open]")) if (!open.contains(e.target)) open.open = false;
+    for (const open of document.querySelectorAll("#controls details[open]")) if (!open.contains(e.target)) open.open = false;
   });
   window.addEventListener("hashchange", () => {
     readAddress();
@@ -226,6 +231,22 @@ function connect() {
     if (events.readyState === EventSource.CLOSED) setTimeout(connect, 2000);
   });
 }
+
+// ---- printing: the layout of paper, every chart drawn for its width, as a background (some viewers of PDF show no
+// canvas)
+
+function print(on) {
+  document.documentElement.classList.toggle("print", on);
+  for (const chart of charts.values()) chart.visible ||= on;
+  for (const folded of document.querySelectorAll(".rest")) folded.open = on;
+  drawAll();
+  for (const {plot, canvas} of charts.values()) {
+    plot.style.background = on ? `url(${canvas.toDataURL()}) 0 0 / 100% 100%` : "";
+  }
+}
+
+window.addEventListener("beforeprint", () => print(true));
+window.addEventListener("afterprint", () => print(false));
 
 readAddress();
 makeControls();

@@ -19,7 +19,7 @@ function makeLegendRow(run) {
 }
 
 function showLegend() {
-  const list = byId("legend"), sorted = [...runs.values()].sort(byName), words = byId("filter").value.toLowerCase();
+  const list = byId("legend"), sorted = [...runs.values()].sort(byName);
   for (const [name, row] of legend) {
     if (!runs.has(name)) row.item.remove(), legend.delete(name);
   }
@@ -27,11 +27,10 @@ function showLegend() {
     if (!legend.has(run.name)) legend.set(run.name, makeLegendRow(run));
     const {item, box, swatch, dot, last} = legend.get(run.name);
     if (list.children[i] !== item) list.insertBefore(item, list.children[i] ?? null);
-    item.hidden = !run.name.toLowerCase().includes(words);
+    item.hidden = !passesFilter(run);
     box.checked = !state.off.has(run.name);
     item.classList.toggle("off", !box.checked);
-    const dashes = dashOf(run);
-    swatch.style.borderTop = `3px ${dashes.length ? dashes[0] < 3 ? "dotted" : "dashed" : "solid"} ${colourOf(run)}`;
+    drawSwatch(swatch, run, dashOf(run));
     dot.className = "dot " + (["training", "done", "stopped", "quiet"].includes(run.state) ? run.state : "");
     dot.title = stateText(run);
     const loss = lastOf(run.train, "loss");
@@ -48,47 +47,96 @@ function stateText(run) {
   return run.state === "quiet" && isNumber(age) ? `quiet for ${duration(age)}` : String(run.state);
 }
 
-// ---- the table of runs
+// ---- the table of runs: sorted by a column, pinned runs first
 
-const ofTotal = run => run.config?.train?.steps ? " / " + grouped(run.config.train.steps) : "";
+const ofTotal = run => isNumber(run.config?.train?.steps) ? " / " + grouped(run.config.train.steps) : "";
+const least = (table, key) => Math.min(...(table[key] ?? []).filter(isNumber), Infinity);
+// value sorts; text is shown; best: whether the largest (1) or the least (-1) value is
 const COLUMNS = [
-  ["Run", run => run.name, "left"], ["State", stateText, "left"],
-  ["Step", run => grouped(lastStep(run.train)) + ofTotal(run)],
-  ["Loss", run => fixed(lastOf(run.train, "loss"), 4)], ["Val. loss", run => fixed(lastOf(run.val, "loss"), 4)],
-  ["Tokens/s", run => short(lastOf(run.train, "tokens_per_s"), 4)], ["MFU", run => percent(lastOf(run.train, "mfu"))],
-  ["Time left", run => duration(secondsLeft(run))], ["Parameters", run => short(run.start?.params, 4)],
-  ["Ranks", run => grouped(run.start?.world)], ["Precision", run => String(run.start?.precision ?? "–"), "left"],
-  ["Device", run => String(run.start?.device ?? "–"), "left"],
-  ["About", run => String(run.config?.about ?? ""), "left"],
+  {head: "Run", value: run => run.name, left: true}, {head: "State", value: stateText, left: true},
+  {head: "Step", value: run => lastStep(run.train), text: (v, run) => grouped(v) + ofTotal(run)},
+  {head: "Loss", value: run => lastOf(run.train, "loss"), text: v => fixed(v, 4), best: -1},
+  {head: "Val. loss", value: run => lastOf(run.val, "loss"), text: v => fixed(v, 4), best: -1},
+  {head: "Least val.", value: run => least(run.val, "loss"), text: v => fixed(v, 4), best: -1},
+  {head: "Tokens/s", value: run => lastOf(run.train, "tokens_per_s"), text: v => short(v, 4), best: 1},
+  {head: "MFU", value: run => lastOf(run.train, "mfu"), text: v => percent(v), best: 1},
+  {head: "Time left", value: secondsLeft, text: duration},
+  {head: "Parameters", value: run => run.start?.params, text: v => short(v, 4)},
+  {head: "Ranks", value: run => run.start?.world, text: grouped},
+  {head: "Precision", value: run => run.start?.precision ?? "–", left: true},
+  {head: "Device", value: run => run.start?.device ?? "–", left: true},
+  {head: "About", value: run => run.config?.about ?? "", left: true},
 ];
-const tableRows = new Map();
+const tableRows = new Map();            // run name -> its row: a button to pin, then the columns
+
+function makeRunsTable(place) {
+  const table = makeTable([["", ""], ...COLUMNS.map(({left}) => ["", left ? "left" : ""])]);
+  COLUMNS.forEach(({head}, i) => {
+    const button = make("button", {type: "button", text: head});
+    button.addEventListener("click", () => {
+      state.down = state.sort === head && !state.down;
+      state.sort = head;
+      changed();
+    });
+    table.querySelectorAll("th")[i + 1].append(button);
+  });
+  place.append(table);
+}
+
+function makeRunsRow(name) {
+  const pin = make("button", {type: "button", class: "pin", "aria-label": `Pin ${name} at the top`, text: "\u25b2"});
+  pin.addEventListener("click", () => {
+    state.pins[state.pins.has(name) ? "delete" : "add"](name);
+    changed();
+  });
+  return make("tr", {}, make("td", {}, pin), ...COLUMNS.map(({left}) => make("td", {class: left ? "left" : ""})));
+}
+
+/** Runs in the order of the table. Those without a value come last. */
+function tableOrder(all) {
+  const {value} = COLUMNS.find(c => c.head === state.sort) ?? COLUMNS[0], sign = state.down ? -1 : 1;
+  const isMissing = v => typeof v === "number" && !isNumber(v) || v === undefined;
+  const compare = (a, b) => isMissing(a) || isMissing(b) ? isMissing(a) - isMissing(b)
+    : sign * (isNumber(a) && isNumber(b) ? a - b : names.compare(String(a), String(b)));
+  return all.sort((a, b) =>
+    state.pins.has(b.name) - state.pins.has(a.name) || compare(value(a), value(b)) || byName(a, b));
+}
 
 function showTable() {
-  const place = byId("table").querySelector(".wide");
-  byId("table").hidden = !runs.size;
-  if (!place.firstChild) {
-    place.append(makeTable(COLUMNS.map(([text, , side]) => [text, side ?? ""])));
-  }
-  const body = place.querySelector("tbody"), sorted = [...runs.values()].sort(byName);
+  const place = byId("table").querySelector(".wide"), all = [...runs.values()].filter(passesFilter);
+  byId("table").hidden = !all.length;
+  if (!place.firstChild) makeRunsTable(place);
+  const heads = place.querySelectorAll("th"), body = place.querySelector("tbody");
+  COLUMNS.forEach(({head}, i) => heads[i + 1].setAttribute("aria-sort", head !== state.sort ? "none"
+    : state.down ? "descending" : "ascending"));
+  const known = new Set(all.map(run => run.name));
   for (const [name, row] of tableRows) {
-    if (!runs.has(name)) row.remove(), tableRows.delete(name);
+    if (!known.has(name)) row.remove(), tableRows.delete(name);
   }
-  for (const [i, run] of sorted.entries()) {
-    if (!tableRows.has(run.name)) {
-      tableRows.set(run.name, make("tr", {}, ...COLUMNS.map(([, , side]) => make("td", {class: side ?? ""}))));
-    }
+  const best = COLUMNS.map(({value, best: sign}) => {
+    const values = sign ? all.map(value).filter(isNumber).map(v => sign * v) : [];
+    return values.length > 1 ? sign * Math.max(...values) : NaN;
+  });
+  for (const [i, run] of tableOrder(all).entries()) {
+    if (!tableRows.has(run.name)) tableRows.set(run.name, makeRunsRow(run.name));
     const row = tableRows.get(run.name);
     if (body.children[i] !== row) body.insertBefore(row, body.children[i] ?? null);
-    COLUMNS.forEach(([, value], k) => setText(row.children[k], value(run)));
+    row.firstChild.firstChild.setAttribute("aria-pressed", state.pins.has(run.name));
+    COLUMNS.forEach(({value, text = String}, k) => {
+      const v = value(run), cell = row.children[k + 1];
+      setText(cell, text(v, run));
+      cell.classList.toggle("best", v === best[k]);
+    });
     if (row.lastChild.textContent) row.lastChild.title = row.lastChild.textContent;
   }
 }
 
 // ---- texts
 
-const chosen = {text: null, at: null, health: null, row: null};     // runs; places in their lists, null: the newest
+// runs; places in their lists, null: the newest; what the map of health shows
+const chosen = {text: null, at: null, health: null, row: null, measure: null, kind: null};
 
-/** A select of runs that keeps its choice. */
+/** A select that keeps its choice. */
 function runSelect(place, label, onChange) {
   const select = make("select", {"aria-label": label});
   select.addEventListener("change", () => onChange(select.value));

@@ -6,6 +6,8 @@ function defaults() {
   return {
     axis: "step", logx: false, smooth: 20, marks: true, zoom: null, off: new Set(), references: new Set(),
     logy: new Set(CHARTS.filter(c => c.log).map(c => c.name)), heights: new Map(),
+    words: "", pins: new Set(),         // the filter of runs; runs at the top of the table
+    sort: "", down: false,              // a column of the table of runs; largest first
     lit: null,                          // name of the highlighted run
     cursor: null,                       // {chart, at, y}: place on the horizontal axis, pixels from the top or null
   };
@@ -22,6 +24,7 @@ function readAddress() {
     marks: p.get("marks") !== "0",
     zoom: zoom.length === 2 && zoom.every(isNumber) && zoom[0] < zoom[1] ? zoom : null,
     off: list("off", d.off), references: list("ref", d.references), logy: list("logy", d.logy),
+    words: p.get("filter") ?? "", pins: list("pin", d.pins), sort: p.get("sort") ?? "", down: p.get("down") === "1",
   });
 }
 
@@ -32,6 +35,10 @@ function writeAddress() {
   if (state.smooth !== d.smooth) p.set("smooth", state.smooth);
   if (!state.marks) p.set("marks", "0");
   if (state.zoom) p.set("zoom", state.zoom.map(v => Number(v.toPrecision(8))).join(":"));
+  for (const [key, text] of [["filter", state.words], ["sort", state.sort], ["down", state.down ? "1" : ""]]) {
+    if (text) p.set(key, text);
+  }
+  for (const name of state.pins) p.append("pin", name);
   for (const name of state.off) p.append("off", name);
   for (const name of state.references) p.append("ref", name);
   if ([...state.logy].sort().join() !== [...d.logy].sort().join()) {
@@ -45,7 +52,8 @@ function writeAddress() {
   }
 }
 
-const shownRuns = () => [...runs.values()].filter(run => !state.off.has(run.name));
+const passesFilter = run => run.name.toLowerCase().includes(state.words.toLowerCase());
+const shownRuns = () => [...runs.values()].filter(run => passesFilter(run) && !state.off.has(run.name));
 
 /** The range of the horizontal axis over all shown runs, or the zoom. */
 function horizontalRange(shown) {
