@@ -19,7 +19,10 @@ case ${1:-} in -h | --help) sed -n '2,/^[^#]/{s/^# //p;s/^#$//p}' "$0"; exit ;; 
 set -euo pipefail
 if [ -z "${SLURM_JOB_ID:-}" ] || [ $# = 0 ]; then sed -n 's/^#     //p' "$0" >&2; exit 78; fi
 cd "$SLURM_SUBMIT_DIR"          # Slurm runs a copy of this script
-# srun does not take this from sbatch
-if [ -n "${SLURM_CPUS_PER_TASK:-}" ]; then export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK; fi
+# srun does not take this from sbatch, and alone gives a task one core: ask for a share of the node's
+cores=${SLURM_CPUS_PER_TASK:-} tasks=${SLURM_NTASKS_PER_NODE:-${SLURM_TASKS_PER_NODE:-1}}
+tasks=${tasks%%[!0-9]*}         # "8(x2)"
+if [ -z "$cores" ]; then cores=$((${SLURM_CPUS_ON_NODE:-0} / ${tasks:-1})); fi
+if [ "$cores" -gt 0 ]; then export SRUN_CPUS_PER_TASK=$cores; fi
 read -ra more <<<"${SRUN_OPTIONS:---mpi=pmix}"
 exec scripts/restart.sh srun --kill-on-bad-exit=1 "${more[@]}" ./train_gpt "$@"

@@ -1,8 +1,11 @@
 // Ranks of an axis, and refused meshes.
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 #include "llmc/comm/transport/launch.h"
 #include "llmc/comm/transport/nccl_blocks.h"
+#include "llmc/comm/transport/placement.h"
 #include "test/ranks.h"
 #include "test/test.h"
 
@@ -149,4 +152,112 @@ TEST(meshes_that_do_not_fit) {
     c.parallel.reduce_dtype = "bf16";
     c.run.precision = "fp64";
     has(c, {"parallel.reduce_dtype", "fp64"});
+}
+
+// A rank on a host, which sees GPUs first to last of the host and has these cores.
+static Placement placed(const char* host, int first_gpu, int gpus, int first_core = 0, int cores = 1) {
+    Placement s = {};
+    strcpy(s.host, host);
+    strcpy(s.boot, "a boot");
+    s.gpus = gpus;
+    for (int i = 0; i < gpus; i++)
+        snprintf(s.address[i], sizeof s.address[i], "0000:%02X:00.0", first_gpu + i);
+    for (int c = 0; c < cores; c++) CPU_SET(size_t(first_core + c), &s.cores);
+    return s;
+}
+
+TEST(ranks_need_a_gpu_each) {
+    Placements both(2, placed("a", 0x3a, 4));
+    const auto refused = [&] { return test::fatal_of([&] { check_devices(both, hosts_of(both)); }); };
+    const auto device = [&] { return hosts_of(both).device[1]; };
+    EXPECT(refused().code == 0 && device() == 1);
+    both = Placements(2, placed("a", 0x3a, 1));
+    const Fatal same = refused();
+    EXPECT(same.code == kExitConfig && strstr(same.what(), "ranks 0 and 1 are both on the GPU 0000:3A:00.0"),
+           "%s", same.what());
+    both[1] = placed("a", 0x3b, 1);                 // as Slurm shows each task a GPU of its own
+    EXPECT(refused().code == 0 && device() == 0);
+    both = {placed("a", 0x3a, 2), placed("a", 0x3c, 2)};        // --gpus-per-task=2
+    EXPECT(refused().code == 0 && device() == 0);
+    both = {placed("a", 0x3a, 2), placed("a", 0x3a, 3)};        // lists that overlap
+    EXPECT(refused().code == kExitConfig);
+    both = {placed("a", 0x3a, 1), placed("b", 0x3a, 1)};
+    EXPECT(refused().code == 0);
+    both = Placements(2, placed("a", 0x3a, 1));     // two machines made from one image
+    strcpy(both[1].boot, "another boot");
+    EXPECT(refused().code == 0 && hosts_of(both).hosts.size() == 2);
+    both[1].gpus = 0;
+    EXPECT(strstr(refused().what(), "rank 1 finds no GPU on a"));
+    both = Placements(3, placed("a", 0x3a, 2));
+    EXPECT(strstr(refused().what(), "3 ranks are more than the 2 GPUs of a"), "%s", refused().what());
+}
+
+TEST(four_thousand_ranks_are_placed_with_a_look_at_each) {
+    Placements all;
+    for (int r = 0; r < 4096; r++)
+        all.push_back(placed(fmt::format("node{}", r / 8).c_str(), 0, 8, r % 8 * 4, 4));
+    placements_compared = 0;
+    const Hosts hosts = hosts_of(all);
+    check_devices(all, hosts);
+    EXPECT(placements_compared == 4096, "%ld", placements_compared);
+    for (int r = 0; r < 4096; r++)
+        EXPECT(hosts.device[size_t(r)] == r % 8 && threads_of_rank(all, hosts, r) == 4 &&
+               hosts.host(r).ranks == 8, "rank %d", r);
+    EXPECT(placement_warnings(config_of(4096, 8), all, hosts).empty() && placements_compared == 4096);
+}
+
+TEST(placements_that_cost_speed_are_warned_of) {
+    const auto lines = [](const Placements& all, int tp = 1) {
+        std::string text;
+        for (const std::string& line : placement_warnings(config_of(int(all.size()), tp), all, hosts_of(all)))
+            text += line + "\n";
+        return text;
+    };
+    const auto expect = [](const std::string& text, const char* words) {
+        EXPECT(*words ? strstr(text.c_str(), words) != nullptr : text.empty(), "'%s', expected '%s'",
+               text.c_str(), words);
+    };
+    Placement a = placed("a", 0, 0), b = placed("a", 0, 0, 1);
+    a.host_cores = b.host_cores = 8;
+    expect(lines({a}), "a: mpirun binds its rank to 1 of 8 cores: add --bind-to none");
+    expect(lines({a, b}), "a: mpirun binds its 2 ranks to 2 of 8 cores");
+    a.host_cores = 2;
+    expect(lines({a}), "1 of 2 cores");
+    a.host_cores = b.host_cores = 3;
+    expect(lines({a, b}), "");
+    a.host_cores = 0;
+    expect(lines({a}), "");
+    const Placement elsewhere = placed("b", 0, 0);
+    expect(lines({a, elsewhere}, 2), "parallel.tp = 2 spans hosts: rank 0 is on a, rank 1 on b");
+    expect(lines({a, a, elsewhere, elsewhere}, 2), "");
+    expect(lines({placed("a", 0, 2), placed("a", 2, 2)}), "a: rank 0 sees 2 GPUs that no other rank sees");
+    expect(lines({placed("a", 0, 8), placed("a", 0, 8)}), "");
+    Placement docker = placed("a", 0, 8);
+    docker.shared_memory = 64 << 20;
+    expect(lines({docker}), "");
+    expect(lines({docker, docker}), "a: /dev/shm has 67.1 MB, and NCCL may need");
+    docker.shared_memory = 1 << 30;
+    expect(lines({docker, docker}), "");
+}
+
+// A rank runs on the cores beside its GPU, by a made-up /sys; where these are none of the rank's, on its own.
+TEST(ranks_are_bound_to_the_cores_beside_their_gpu) {
+    cpu_set_t before, now;
+    sched_getaffinity(0, sizeof before, &before);
+    const std::string root = test::temporary_directory() + "/root";
+    for (const auto& [gpu, cores] : {std::pair{"3a", "0-1,64-65"}, {"3b", "1"}, {"3c", "900-905"}}) {
+        const std::string folder = root + "/sys/bus/pci/devices/0000:" + gpu + ":00.0";
+        std::filesystem::create_directories(folder);
+        std::ofstream(folder + "/local_cpulist") << cores << "\n";
+    }
+    Placements all(3, placed("a", 0x3a, 3, 0, 70));
+    all.push_back(placed("b", 0x3a, 3, 0, 70));
+    bind_to_gpu(all, hosts_of(all), 1, root);
+    sched_getaffinity(0, sizeof now, &now);
+    sched_setaffinity(0, sizeof before, &before);
+    EXPECT(CPU_COUNT(&all[0].cores) == 4 && CPU_ISSET(64, &all[0].cores) && !CPU_ISSET(63, &all[0].cores));
+    EXPECT(CPU_COUNT(&all[1].cores) == 1 && CPU_ISSET(1, &all[1].cores));
+    EXPECT(CPU_COUNT(&all[2].cores) == 70 && CPU_COUNT(&all[3].cores) == 70);
+    if (CPU_ISSET(1, &before)) EXPECT(CPU_EQUAL(&now, &all[1].cores), "%d cores", CPU_COUNT(&now));
+    EXPECT(threads_of_rank(all, hosts_of(all), 0) == 4 && threads_of_rank(all, hosts_of(all), 1) == 1);
 }

@@ -37,6 +37,14 @@ TEST(slurm) {
     const string set = "SLURM_JOB_ID=7 SLURM_CPUS_PER_TASK=4 SLURM_SUBMIT_DIR=$here PATH=" + bin + ":$PATH";
     const Ran ran = run("chmod +x " + bin + "/srun; here=$PWD; cd /; " + set +
                         " $here/scripts/run_slurm.sh " + config + " --train.steps=2; echo $here >&2");
+    for (const auto& [cores, want] : {std::pair{"SLURM_CPUS_ON_NODE=64 SLURM_NTASKS_PER_NODE=8", "cpus=8"},
+                                      {"SLURM_CPUS_ON_NODE=64 'SLURM_TASKS_PER_NODE=4(x2)'", "cpus=16"},
+                                      {"SLURM_CPUS_ON_NODE=2 SLURM_NTASKS_PER_NODE=8", "cpus="}}) {
+        const Ran asked = run("unset SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK; PATH=" + bin + ":$PATH " +
+                              cores + " SLURM_JOB_ID=7 SLURM_SUBMIT_DIR=$PWD scripts/run_slurm.sh " + config);
+        EXPECT(asked.out.ends_with(string(" ") + want + "\n"), "%s: '%s' '%s'", cores, asked.out.c_str(),
+               asked.err.c_str());
+    }
     const string here = ran.err.substr(0, ran.err.find('\n'));
     EXPECT(ran.out == here + "\n--kill-on-bad-exit=1 --mpi=pmix ./train_gpt " + config +
                           " --train.steps=2 cpus=4\n",

@@ -56,25 +56,34 @@ static int make_team(int wanted) {
     return made;
 }
 
+static void print_placements(const Config& cfg, const Placements& placements, const Hosts& hosts) {
+    if (placements.size() > 1) print_table(cfg, placements, hosts);
+    for (const std::string& line : placement_warnings(cfg, placements, hosts)) warning("{}", line);
+}
+
 // Runs a rank on its mesh.
 static int run_rank(Config cfg, const Mesh& mesh, const Placements& placements, const RankBody& body) {
     context.rank = mesh.rank;
-    if (mesh.world.size > 1 && mesh.rank == 0 && !context.throw_on_fatal) print_table(cfg, placements);
-    const Placement& own = placements[size_t(mesh.rank)];
-    context.host_ranks = own.gpus ? 1 : ranks_of_host(placements, own);      // a GPU's memory is its rank's
-    if (!cfg.run.threads) cfg.run.threads = threads_of_rank(placements, own);
+    const Hosts hosts = hosts_of(placements);
+    if (mesh.rank == 0 && !context.throw_on_fatal) print_placements(cfg, placements, hosts);
+    // a GPU's memory is its rank's
+    context.host_ranks = placements[size_t(mesh.rank)].gpus ? 1 : hosts.host(mesh.rank).ranks;
+    if (!cfg.run.threads) cfg.run.threads = threads_of_rank(placements, hosts, mesh.rank);
     context.threads = cfg.run.threads = make_team(cfg.run.threads);
     omp_set_num_threads(context.threads);
     return body(cfg, mesh);
 }
 
 // Runs a rank over NCCL, when the placements of the ranks are known.
-static int run_gpu_rank(const Config& cfg, RankMesh& ranks, const Placements& placements, const NcclId& id,
+static int run_gpu_rank(const Config& cfg, RankMesh& ranks, Placements placements, const NcclId& id,
                         const RankBody& body) {
-    context.rank = ranks.mesh.rank;
+    const int rank = context.rank = ranks.mesh.rank;
+    const Hosts hosts = hosts_of(placements);
+    check_devices(placements, hosts);
+    bind_to_gpu(placements, hosts, rank);
     int processors = placements[0].processors;
     for (const Placement& s : placements) processors = std::min(processors, s.processors);
-    nccl_begin(id, ranks, device_of(placements, ranks.mesh.rank),
+    nccl_begin(id, ranks, hosts.device[size_t(rank)],
                nccl_blocks(mesh_shape(cfg.parallel, int(placements.size())), processors));
     const int code = run_rank(cfg, ranks.mesh, placements, body);
     comm::idle_barrier();               // every rank has freed its memory
@@ -126,7 +135,7 @@ static int run_threads(const Config& cfg, bool over_nccl, const RankBody& body) 
     const auto together = over_nccl ? ranks_together(ranks) : nullptr;
     for (const auto& m : meshes) m->together = together;
     const Placements placements(size_t(ranks), own_placement(over_nccl));
-    if (over_nccl) check_devices(placements);
+    if (over_nccl) check_devices(placements, hosts_of(placements));
     const NcclId id = over_nccl ? new_nccl_id() : NcclId{};
     const bool catches = context.throw_on_fatal;
     std::vector<int> codes(size_t(ranks), 0);
@@ -204,7 +213,6 @@ static int run_gpus(const Config& cfg, const RankBody& body) {
     Placements placements;
     const std::vector<Greeting> all = greet(own);
     for (const Greeting& g : all) placements.push_back(g.placement);
-    check_devices(placements);
     RankMesh ranks(cfg.parallel, world, rank, true);
     const int code = run_gpu_rank(cfg, ranks, placements, all[0].id, body);
     wait_for_the_end();
