@@ -120,6 +120,25 @@ TEST(verbs_equal_those_between_threads) {
                 "rounded on the wire");
 }
 
+// A gather on the host copies to the device and back, however many ranks there are.
+TEST(gathers_on_the_host_copy_once) {
+    for (const int ranks : {2, 8}) {
+        run_threads(over("nccl", ranks), [ranks](Config, const Mesh& mesh) {
+            const Axis& a = mesh.world;
+            std::vector<double> own = values<double>(a.index, 3), all(3 * size_t(a.size));
+            a.barrier();
+            comm::idle_barrier();
+            const uint64_t before = emulator::copy_calls;
+            comm::idle_barrier();
+            a.all_gather(all.data(), own.data(), 3);
+            comm::idle_barrier();
+            const uint64_t calls = emulator::copy_calls - before;
+            EXPECT(calls == uint64_t(2 * ranks), "%d ranks: %lu copies", ranks, calls);
+            return 0;
+        });
+    }
+}
+
 TEST(verbs_wait_for_all_that_they_need) {
     for (const bool pipeline : {false, true}) {
         const Config c = over("nccl", 3, "ordered", pipeline);

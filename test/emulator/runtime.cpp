@@ -169,8 +169,9 @@ static bool copy_is_valid(const void* to, const void* from, size_t bytes, cudaMe
     return is_device_memory(to, bytes) == to_device && is_device_memory(from, bytes) == from_device;
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
-                            cudaStream_t stream) {
+std::atomic<uint64_t> emulator::copy_calls = 0;
+
+static cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
     if (!copy_is_valid(to, from, bytes, kind)) return result(cudaErrorInvalidValue);
     if (crosses_pinned_pieces(to, bytes) || crosses_pinned_pieces(from, bytes))
         return result(cudaErrorInvalidValue);
@@ -188,6 +189,12 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     return error == cudaSuccess && to_pageable ? cudaStreamSynchronize(stream) : error;
 }
 
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+    emulator::copy_calls++;
+    return copy(to, from, bytes, kind, stream);
+}
+
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
     if (const cudaError_t error = advance_blocking(); error != cudaSuccess) return error;
     const cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
@@ -196,10 +203,11 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
 
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
                               size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
+    emulator::copy_calls++;
     for (size_t row = 0; row < height; row++) {
         const cudaError_t error =
-            cudaMemcpyAsync(static_cast<std::byte*>(to) + row * to_pitch,
-                            static_cast<const std::byte*>(from) + row * from_pitch, width, kind, stream);
+            copy(static_cast<std::byte*>(to) + row * to_pitch,
+                 static_cast<const std::byte*>(from) + row * from_pitch, width, kind, stream);
         if (error != cudaSuccess) return error;
     }
     return cudaSuccess;

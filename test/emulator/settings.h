@@ -21,6 +21,7 @@
 //                                                    and the operations left after each (lazy streams)
 //     EMU_TIMES=FILE                                 likewise a line for each record of an event with timing
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -51,6 +52,8 @@ struct Settings {
     std::string ran_file, floors_file, waits_file, times_file, comms_file;
 };
 extern Settings settings;
+
+extern std::atomic<uint64_t> copy_calls;        // of cudaMemcpyAsync and cudaMemcpy2DAsync so far
 
 // Bytes of shared memory for a block of an architecture, with the opt-in.
 size_t shared_limit_of(int arch);

@@ -51,25 +51,33 @@ static void copy_now(NcclMember& m, void* to, const void* from, size_t bytes) {
     host_waits_for(m.stream);
 }
 
+// Bytes [at, at + n) of every slice, from the bounce buffer: a copy for all of them, and a copy for a slice
+// whose end is cut off.
+static void scatter_share(NcclMember& m, const Job& j, size_t unit, size_t at, size_t n) {
+    const size_t slice = j.slice * unit, total = j.total * unit;
+    const size_t whole = total < at + n ? 0 : (total - at - n) / slice + 1;
+    std::byte* const to = static_cast<std::byte*>(j.dst) + at;
+    if (whole)
+        CUDA_CHECK(cudaMemcpy2DAsync(to, slice, nccl_rank.bounce, n, n, whole, cudaMemcpyDefault, m.stream));
+    host_waits_for(m.stream);
+    if (const size_t first = whole * slice + at; first < total)
+        copy_now(m, to + whole * slice, nccl_rank.bounce + whole * n, std::min(n, total - first));
+}
+
 static void gather_on_host(Group& g, const Job& j) {
     NcclMember& m = nccl_member(g);
     const size_t unit = size_of(j.type), slice = j.slice * unit, ranks = size_t(g.size);
     const size_t share = kBounce / (ranks + 1);
     std::byte* const own = nccl_rank.bounce + ranks * share;
-    const auto bytes_at = [&](int k, size_t at) {           // of slice k, whose end may be cut off
-        const size_t bytes = comm::elements(j, k) * unit;
-        return std::min(share, bytes - std::min(bytes, at));
-    };
+    const size_t own_bytes = comm::elements(j, g.index) * unit;         // the end of a slice may be cut off
     for (size_t at = 0; at < slice; at += share) {
         const size_t n = std::min(share, slice - at);
-        if (const size_t bytes = bytes_at(g.index, at))
+        if (const size_t bytes = std::min(n, own_bytes - std::min(own_bytes, at)))
             CUDA_CHECK(cudaMemcpyAsync(own, static_cast<const std::byte*>(j.src) + at, bytes,
                                        cudaMemcpyDefault, m.stream));
         NCCL_CHECK(m.comm, ncclAllGather(own, nccl_rank.bounce, n, ncclInt8, m.comm, m.stream));
         host_waits_for(m.stream);
-        for (int k = 0; k < g.size; k++)
-            if (const size_t bytes = bytes_at(k, at))
-                copy_now(m, slice_of(j.dst, j, k, unit) + at, nccl_rank.bounce + size_t(k) * n, bytes);
+        scatter_share(m, j, unit, at, n);
     }
 }
 
