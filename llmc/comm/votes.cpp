@@ -28,12 +28,16 @@ void run_on_rank_0(const Axis& world, const std::function<void(const Heartbeat&)
         return;
     }
     double told = seconds_now();
-    work([&] {
-        beat();
-        if (seconds_now() - told < 0.1) return;
+    const std::function<void()> tell = [&] {
+        if (context.walk || seconds_now() - told < 0.1) return;
+        const BeatListener nobody(nullptr);     // a gather is a heartbeat, too
         any_of(world, true);
         told = seconds_now();
-    });
+    };
+    {
+        const BeatListener others(&tell);
+        work(beat);
+    }
     any_of(world, false);
 }
 

@@ -77,9 +77,10 @@ struct Votes {
     Signals asked() const { return {.save = sums[kSave] > 0, .stop = sums[kStop] > 0}; }
 };
 
-// Runs work() on rank 0 while the other ranks wait and see its progress: a call of heartbeat(), at most every
-// 0.1 s, is a small gather over the job. Ranks on threads with a GPU each wait in comm::idle_barrier()
-// instead, as work() may allocate device memory. Collective over the job.
+// Runs work() on rank 0 while the other ranks wait and see its progress: each beat() of the rank's thread, at
+// most every 0.1 s, is a small gather over the job. work() calls no collectives. heartbeat: beat(). Ranks on
+// threads with a GPU each wait in comm::idle_barrier() instead, as work() may allocate device memory.
+// Collective over the job.
 using Heartbeat = std::function<void()>;
 void run_on_rank_0(const Axis& world, const std::function<void(const Heartbeat& heartbeat)>& work);
 

@@ -19,11 +19,11 @@ TEST(ranks_that_wait_for_rank_0_have_its_heartbeat) {
     int ran = 0;
     run_threads(config_of(3), [&](Config, const Mesh& mesh) {
         RankProgress* const before = std::exchange(context.progress, &progress[mesh.rank]);
-        run_on_rank_0(mesh.world, [&](const Heartbeat& heartbeat) {
+        run_on_rank_0(mesh.world, [&](const Heartbeat&) {
             ran++;
             for (int i = 0; i < 4; i++) {
                 usleep(110000);
-                heartbeat();
+                beat();
                 seen.push_back(std::min(progress[1].beats.load(), progress[2].beats.load()));
             }
         });

@@ -8,7 +8,9 @@
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/comm/transport/nccl.h"
+#include "llmc/comm/transport/nccl_rank.h"
 #include "llmc/comm/transport/placement.h"
+#include "test/emulator/messages.h"
 #include "test/emulator/settings.h"
 #include "test/nccl_ranks.h"
 
@@ -65,6 +67,43 @@ TEST(a_late_rank_is_waited_for_with_heartbeats) {
     EXPECT(most >= 2, "%lu heartbeats", most);
 }
 
+// Of each error, whether a call returns it or a poll finds it.
+TEST(a_lost_peer_is_no_bug) {
+    struct Case { ncclResult_t error; int code; };
+    for (const Case c : {Case{ncclRemoteError, kExitRestart}, {ncclSystemError, kExitRestart},
+                         {ncclInternalError, kExitRestart}, {ncclInvalidUsage, kExitInternal},
+                         {ncclUnhandledCudaError, kExitInternal}}) {
+        const Fatal of_call = test::fatal_of([&] { NCCL_CHECK(nullptr, c.error); });
+        int polled[2] = {};
+        ends(over("nccl", 2), [&](const Mesh& mesh) {
+            mesh.shard.barrier();
+            if (mesh.rank == 1) break_up(*nccl_rank.lines[0].comm->clique, c.error, "planted");
+            const Fatal e = test::fatal_of([&] { for (;;) mesh.world.barrier(); });
+            polled[mesh.rank] = e.code;
+            throw e;
+        });
+        EXPECT(of_call.code == c.code && polled[0] == c.code && polled[1] == c.code,
+               "%s: %d of a call, %d and %d of polls", ncclGetErrorString(c.error), of_call.code, polled[0],
+               polled[1]);
+    }
+}
+
+static __global__ void add_one(float* p) { *p += 1; }
+
+// The device waits for a rank that is gone, and the host, which never waits for the device, fills its queue.
+TEST(a_host_that_only_launches_sees_a_lost_peer) {
+    constexpr int kMost = 20000;
+    int launched = 0;
+    const Fatal e = ends(over("nccl", 2), [&](const Mesh& mesh) {
+        Device<float> x(64);
+        mesh.shard.barrier();
+        CHECK_INPUT(mesh.rank == 0, "rank 1 has enough");
+        mesh.shard.all_gather(x.p, x.p, 32);
+        for (; launched < kMost; launched++) launch(add_one, dim3(1), dim3(1), 0, {}, x.p);
+    });
+    EXPECT(e.code == kExitConfig && launched < 1000, "%d: %s; %d launches", e.code, e.what(), launched);
+}
+
 TEST(calls_that_do_not_fit_are_told) {
     const Fatal e = ends(over("nccl", 2), [](const Mesh& mesh) {
         Device<float> x(64);
@@ -86,7 +125,6 @@ TEST(ranks_need_a_gpu_each) {
 }
 
 // Two ranks add up what a kernel makes, on a stream of its own, and another kernel goes on with the sum.
-static __global__ void add_one(float* p) { *p += 1; }
 static __global__ void go_on(float* p) { *p = *p * 10 + 1; }
 
 static bool right(bool waits_before, bool waits_after) {

@@ -14,6 +14,9 @@ double HangWatch::limit(const Watched& w, bool stopped) const {
 }
 
 void HangWatch::look(double seconds) {
+    const uint64_t seen = page.others;
+    others_silent = seen == others ? others_silent + seconds : 0;
+    others = seen;
     ranks.resize(size_t(page.used.load()));
     for (size_t i = 0; i < ranks.size(); i++) {
         Watched& w = ranks[i];
@@ -40,7 +43,7 @@ int HangWatch::blamed(bool stopped) const {
         const auto longest = [&](int other) { return other < 0 || w.silent > ranks[size_t(other)].silent; };
         const double most = limit(w, stopped);
         if (w.silent >= most && (stopped || !waits(i)) && longest(culprit)) culprit = i;
-        if (w.silent < most + kCourtesy) all = false;
+        if (std::min(w.silent, others_silent) < most + kCourtesy + page.news_delay) all = false;
         else if (longest(victim)) victim = i;
     }
     if (culprit >= 0) return culprit;

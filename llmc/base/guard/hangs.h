@@ -1,9 +1,10 @@
 // Finds the hung rank of a process from the progress page and the time.
 //
 // A rank hangs when its progress stops for hang_limit seconds outside collectives. If all ranks of a process
-// wait in collectives for the limit plus kCourtesy seconds, blamed() returns a waiting rank. The courtesy is
-// time for the hung rank's supervisor to report. Processes do not see each other. So a single collective
-// longer than limit + courtesy counts as a hang, even if the awaited rank makes progress.
+// wait in collectives for the limit plus kCourtesy seconds, and no rank of another process makes progress
+// either, blamed() returns a waiting rank. The courtesy is time for the hung rank's supervisor to report.
+// Processes see each other by their files in run.dir alone. Without these (tools, no shared run.dir), a
+// collective longer than limit + courtesy counts as a hang, even if the awaited rank makes progress.
 #pragma once
 #include <vector>
 
@@ -26,6 +27,8 @@ struct HangWatch {
 
     const ProgressPage& page;
     double slowest_step = 0;
+    uint64_t others = 0;                    // ProgressPage::others at the last look
+    double others_silent = 0;               // seconds since other processes were seen to make progress
     std::vector<Watched> ranks = {};
 
     void look(double seconds);              // reads the page; seconds: since the last call

@@ -19,7 +19,7 @@ enum class Phase : int { Start, Load, Train, Evaluate, Sample, Save, End };
 
 // A word read by another process during writes: every state of the text ends in a zero.
 struct SharedWord {
-    char text[32] = {};
+    char text[64] = {};
     void operator=(const char* word) { strncpy(text, word ? word : "", sizeof text - 1); }
 };
 
@@ -29,7 +29,7 @@ struct alignas(64) RankProgress {
     std::atomic<Phase> phase;
     std::atomic<int> joined;            // rank + 1; 0: unused
     std::atomic<int> slow_ms;           // of a beat; tests
-    SharedWord collective;              // "all_gather tp" while the rank waits there, else empty
+    SharedWord collective;              // the wait for other ranks: "all_gather tp"; else empty
 };
 
 // Starts as zeros: fresh memory from the kernel.
@@ -42,6 +42,11 @@ struct ProgressPage {
     std::atomic<bool> all_is_shown;         // output waits for its reader, and is never dropped
     std::atomic<bool> expected;             // the exit code is intended
     std::atomic<double> hang_timeout;       // run.hang_timeout
+    // Ranks of other processes, by their files in run.dir (train/log/rank_file.h): how often one of them was
+    // seen to make progress; the seconds that this news may take; a rank whose file is not written any more.
+    std::atomic<uint64_t> others;
+    std::atomic<double> news_delay;
+    SharedWord silent_other;                // "rank 3 on node2"; empty: none
     RankProgress ranks[kMostRanks];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<double>::is_always_lock_free);
@@ -53,8 +58,18 @@ void join_progress(int rank, int world, int local = 0);
 
 void be_slow(int ms);               // sleeps, for the action slow
 
+// Called by each heartbeat of this thread; null: nobody listens. run_on_rank_0() tells the waiting ranks.
+inline thread_local const std::function<void()>* on_beat = nullptr;
+struct BeatListener {
+    const std::function<void()>* const before = on_beat;
+    explicit BeatListener(const std::function<void()>* f) { on_beat = f; }
+    ~BeatListener() { on_beat = before; }
+    BeatListener(const BeatListener&) = delete;
+};
+
 // Heartbeat: this rank made progress.
 inline void beat() {
+    if (on_beat) (*on_beat)();
     RankProgress* const p = context.progress;
     if (!p) return;
     p->beats.store(p->beats.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);

@@ -204,7 +204,9 @@ void Supervisor::look(double seconds) {
 }
 
 int Supervisor::hangs(int local) const {
-    std::string why = waits(local) ? ", waiting for its peers" : "";
+    std::string why = waits(local) && page->world > 1 ? ", waiting for its peers" : "";
+    const std::string other = page->silent_other.text;
+    if (!why.empty() && !other.empty()) why += fmt::format(", of whom {} is silent", other);
     if (stopped_by) why = ", stopped by " + named(stopped_by);
     const double silent = watch.ranks[size_t(local)].silent;
     const int code = obituary(local, fmt::format("hangs: no progress for {:.1f} s{}", silent, why),

@@ -33,12 +33,15 @@ static_assert(sizeof(NcclId) == sizeof(ncclUniqueId));
 
 thread_local NcclRank nccl_rank;
 
-// A lost peer is no bug.
+// A lost peer is no bug. A rank may see the peer's end as any of three errors: NCCL names failing sockets and
+// proxies of a peer that is gone a system error or an internal error, too.
 void nccl_check(ncclResult_t result, ncclComm_t comm, const char* what, const char* file, int line) {
-    if (result == ncclSuccess) [[likely]] return;
+    if (result == ncclSuccess || result == ncclInProgress) [[likely]] return;
+    const bool lost = result == ncclRemoteError || result == ncclSystemError || result == ncclInternalError;
     const char* last = ncclGetLastError(comm);
-    fatal(result == ncclRemoteError ? kExitRestart : kExitInternal, file, line, "{}: {}. {}", what,
-          ncclGetErrorString(result), last ? last : "");
+    fatal(lost ? kExitRestart : kExitInternal, file, line, "{}: {}{}. {}", what,
+          lost ? "another rank has failed, or the network: " : "", ncclGetErrorString(result),
+          last ? last : "");
 }
 
 // Errors that come while nobody calls: a peer's end, the network's.
@@ -46,12 +49,7 @@ static void look_for_errors() {
     for (const NcclLine& l : nccl_rank.lines) {
         ncclResult_t result = ncclSuccess;
         NCCL_CHECK(l.comm, ncclCommGetAsyncError(l.comm, &result));
-        if (result == ncclSuccess || result == ncclInProgress) continue;
-        const char* last = ncclGetLastError(l.comm);
-        const bool lost = result == ncclRemoteError || result == ncclSystemError;
-        fatal(lost ? kExitRestart : kExitInternal, __FILE__, __LINE__, "NCCL: {}{}. {}",
-              lost ? "another rank has failed, or the network: " : "", ncclGetErrorString(result),
-              last ? last : "");
+        nccl_check(result, l.comm, "NCCL", __FILE__, __LINE__);
     }
 }
 
@@ -166,7 +164,7 @@ bool comm::release(void* p) {
     const auto is_p = [p](const Registered& r) { return r.memory == p; };
     const auto r = std::find_if(nccl_rank.memory.begin(), nccl_rank.memory.end(), is_p);
     if (r == nccl_rank.memory.end()) return false;
-    CUDA_CHECK(cudaStreamSynchronize(cuda_device().compute));
+    host_waits_for(cuda_device().compute);
     give_back(*r);
     nccl_rank.memory.erase(r);
     return true;

@@ -200,6 +200,7 @@ void gemm(const Gemm& g, const GemmTensors& t, const GemmAlgorithm& algorithm, v
         uintptr_t(t.d) | uintptr_t(t.a) | uintptr_t(t.b) | uintptr_t(t.bias) | uintptr_t(t.aux);
     CHECK(bits % kAlignment == 0, "gemm of ({}, {}, {}): a tensor is not aligned to {} bytes",
           g.m, g.n, g.k, kAlignment);
+    limit_queue();
     if (launch_observer) launch_observer->before(launch_observer->self, nullptr, floor_of(g));
     if (algorithm == kPlainCublas) gemm_by_cublas(g, t, workspace);
     else gemm_by_lt(g, t, algorithm, workspace);

@@ -1,4 +1,6 @@
 // The plain vector operations of decl/memory.h.
+#include <algorithm>
+
 #include "llmc/ops/cuda/elementwise.h"
 #include "llmc/ops/cuda/sums.h"
 
@@ -56,8 +58,19 @@ void join_rows(floatX* out, const JoinedRows& j) {
 // ---------------------------------------------------------------------------------------------------------
 // sums of terms, in their order
 
-static constexpr int kMostTerms = 128;
-template <class In> struct Terms { const In* term[kMostTerms]; };
+// Few terms lie anywhere. Many, a slice of each rank's, lie `stride` apart but for the rank's own.
+static constexpr int kMostListed = 128;
+template <class In> struct ListedTerms {
+    const In* term[kMostListed];
+    __device__ const In* operator[](int p) const { return term[p]; }
+};
+template <class In> struct StridedTerms {
+    const In* first;
+    ptrdiff_t stride;
+    const In* own;
+    int own_at;                                 // -1: all lie `stride` apart
+    __host__ __device__ const In* operator[](int p) const { return p == own_at ? own : first + p * stride; }
+};
 
 // The elements of a thread: 16 bytes of the wider type.
 template <class Out, class In> constexpr int group_of() {
@@ -66,15 +79,15 @@ template <class Out, class In> constexpr int group_of() {
 
 // Values as they are, or each rounded to As before it is added. aligned: packs can be loaded from all.
 // FLOOR bytes = (number sizeof(In) + sizeof(Out)) count
-template <class Out, class In, class As>
+template <class Out, class In, class As, class Terms>
 __global__ void __launch_bounds__(kElementwiseThreads)
-sum_terms_kernel(Out* out, const __grid_constant__ Terms<In> from, int number, size_t count, bool aligned) {
+sum_terms_kernel(Out* out, const __grid_constant__ Terms from, int number, size_t count, bool aligned) {
     constexpr int size = group_of<Out, In>();
     const size_t i = (size_t(blockIdx.x) * kElementwiseThreads + threadIdx.x) * size;
     if (aligned && i + size <= count) {
         float sum[size] = {};
         for (int p = 0; p < number; p++) {
-            const auto v = PackOf<In, size>::load_streaming(from.term[p] + i);
+            const auto v = PackOf<In, size>::load_streaming(from[p] + i);
             #pragma unroll
             for (int k = 0; k < size; k++) sum[k] = p == 0 ? float(As(v[k])) : sum[k] + float(As(v[k]));
         }
@@ -85,23 +98,45 @@ sum_terms_kernel(Out* out, const __grid_constant__ Terms<In> from, int number, s
         return;
     }
     for (size_t k = i; k < count && k < i + size; k++) {
-        float sum = float(As(load_streaming(from.term[0] + k)));
-        for (int p = 1; p < number; p++) sum += float(As(load_streaming(from.term[p] + k)));
+        float sum = float(As(load_streaming(from[0] + k)));
+        for (int p = 1; p < number; p++) sum += float(As(load_streaming(from[p] + k)));
         store_streaming(out + k, Out(sum));
     }
 }
 
-template <class As, class Out, class In>
-static void sum_of(Out* out, const In* const* terms, int number, size_t count) {
-    CHECK(number >= 1 && number <= kMostTerms, "sum of {} terms, at most {}", number, kMostTerms);
-    Terms<In> from = {};
-    uintptr_t bits = uintptr_t(out);
-    for (int p = 0; p < number; p++) from.term[p] = terms[p], bits |= uintptr_t(terms[p]);
+template <class In> static StridedTerms<In> strided(const In* const* terms, int number) {
+    const bool from_start = terms[1] - terms[0] == terms[2] - terms[1];     // else the own one is among these
+    const int last = number - 1;
+    const ptrdiff_t stride = from_start ? terms[1] - terms[0] : terms[last] - terms[last - 1];
+    StridedTerms<In> all = {from_start ? terms[0] : terms[last] - last * stride, stride, nullptr, -1};
+    for (int p = 0; p < number; p++) {
+        if (terms[p] == all[p]) continue;
+        CHECK(all.own_at < 0, "sum of {} terms, at most {} that do not lie at equal distances", number,
+              kMostListed);
+        all.own_at = p, all.own = terms[p];
+    }
+    return all;
+}
+
+template <class As, class Out, class In, class Terms>
+static void sum_from(Out* out, const Terms& from, int number, size_t count, bool aligned) {
     const size_t groups = div_up(count, group_of<Out, In>());
-    launch(sum_terms_kernel<Out, In, As>, dim3(unsigned(div_up(groups, kElementwiseThreads))),
+    launch(sum_terms_kernel<Out, In, As, Terms>, dim3(unsigned(div_up(groups, kElementwiseThreads))),
            dim3(kElementwiseThreads), 0,
            {.bytes = (double(number) * sizeof(In) + sizeof(Out)) * double(count)}, out, from, number, count,
-           bits % 16 == 0);
+           aligned);
+}
+
+template <class As, class Out, class In>
+static void sum_of(Out* out, const In* const* terms, int number, size_t count) {
+    CHECK(number >= 1, "a sum of {} terms", number);
+    uintptr_t bits = uintptr_t(out);
+    for (int p = 0; p < number; p++) bits |= uintptr_t(terms[p]);
+    if (number > kMostListed)
+        return sum_from<As, Out, In>(out, strided(terms, number), number, count, bits % 16 == 0);
+    ListedTerms<In> listed = {};
+    std::copy_n(terms, number, listed.term);
+    sum_from<As, Out, In>(out, listed, number, count, bits % 16 == 0);
 }
 
 void sum_terms(floatX* out, const floatX* const* terms, int number, size_t count) {

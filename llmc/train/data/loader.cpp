@@ -4,6 +4,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
+#include "llmc/base/guard/progress_page.h"
 #include "llmc/base/host/start_thread.h"
 
 void find_documents(TokenBatch& batch, int T, int32_t eot) {
@@ -28,6 +29,7 @@ void load_batch(TokenBatch& batch, const Dataset& set, uint64_t first, int B) {
     batch.targets.resize(size_t(B) * T);
     for (int b = 0; b < B; b++) {
         set.sample(first + uint64_t(b), row.data());
+        beat();
         std::copy_n(row.begin(), T, batch.tokens.begin() + std::ptrdiff_t(size_t(b) * T));
         std::copy_n(row.begin() + 1, T, batch.targets.begin() + std::ptrdiff_t(size_t(b) * T));
     }
@@ -37,7 +39,11 @@ void load_batch(TokenBatch& batch, const Dataset& set, uint64_t first, int B) {
 Loader::Loader(const Dataset& s, int micro_batch, uint64_t first, int rank, int ranks)
     : set(s), B(micro_batch), offset(uint64_t(rank) * uint64_t(micro_batch)),
       stride(uint64_t(ranks) * uint64_t(micro_batch)), taken(first), loaded(first) {
-    const std::string why = start_thread(thread, [this, rank = context.rank] { read_ahead(rank); });
+    const std::string why = start_thread(thread, [this, of = context] {
+        context.rank = of.rank;
+        context.progress = of.progress;         // each row is a heartbeat of the rank
+        read_ahead();
+    });
     if (!why.empty()) warning("tokens are read between steps: {}", no_thread(why));
 }
 
@@ -51,8 +57,7 @@ Loader::~Loader() {
 }
 
 // fatal() throws here: the rank's own thread reports a bad shard, not the reading thread
-void Loader::read_ahead(int rank) {
-    context.rank = rank;
+void Loader::read_ahead() {
     context.throw_on_fatal = true;
     for (std::unique_lock lock(mutex);;) {
         changed.wait(lock, [this] { return stop || !full; });

@@ -29,7 +29,7 @@ struct Loader {
     uint64_t position() const { return taken; }
 
 private:
-    void read_ahead(int rank);
+    void read_ahead();
 
     const Dataset& set;
     const int B;

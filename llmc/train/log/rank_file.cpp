@@ -14,8 +14,10 @@
 #include "llmc/base/host/start_thread.h"
 #include "llmc/base/json.h"
 #include "llmc/base/progress.h"
+#include "llmc/train/log/other_ranks.h"
 
 static constexpr double kGlance = 0.25, kPeriod = 2;        // seconds between reads of the page, and writes
+static constexpr double kStart = 10;                        // a start that fails earlier leaves no file
 static constexpr double kFilesPerSecond = 16;               // of the whole job
 
 namespace {
@@ -25,6 +27,7 @@ struct Doing {
     int64_t step = 0;
     Phase phase = Phase::Start;
     std::string collective;
+    uint64_t beats = 0;
     double since = 0;
 };
 }  // namespace
@@ -42,7 +45,7 @@ static void glance(std::vector<Doing>& all) {
     for (size_t i = 0; i < all.size(); i++) {
         const RankProgress& r = progress_page->ranks[i];
         Doing is{.rank = r.joined - 1, .step = r.step, .phase = r.phase, .collective = text_of(r.collective),
-                 .since = now};
+                 .beats = r.beats, .since = now};
         const Doing& was = all[i];
         if (was.rank == is.rank && was.step == is.step && was.phase == is.phase &&
             was.collective == is.collective)
@@ -62,7 +65,7 @@ static std::string text_of_ranks(const std::vector<Doing>& all, const MeshShape&
         line.add("rank", d.rank).add("host", host).add("dp", data_parallel_of(shape, d.rank).index);
         line.add("pp", places[0].index).add("tp", places[2].index).add("doing", name_of(d.phase));
         line.add("step", d.step).add("collective", d.collective);
-        line.add("seconds", double(int64_t((now - d.since) * 10)) / 10);
+        line.add("beats", int64_t(d.beats)).add("seconds", double(int64_t((now - d.since) * 10)) / 10);
         text += line.str();
     }
     return text;
@@ -74,6 +77,8 @@ RankFile::RankFile(const Config& cfg, const Mesh& mesh) {
     folder_ = cfg.run.dir + "/ranks";
     path_ = folder_ + "/" + std::to_string(mesh.rank) + ".json";
     const MeshShape shape = mesh_shape(cfg.parallel, mesh.world.size);
+    const double limit = cfg.run.hang_timeout, asked = limit > 0 ? std::min(kPeriod, limit / 4) : kPeriod;
+    period_ = std::max(asked, mesh.world.size / kFilesPerSecond);
     if (!start_thread(thread_, [this, shape] { write_until_the_end(shape); }).empty()) path_.clear();
 }
 
@@ -90,18 +95,26 @@ RankFile::~RankFile() {
 }
 
 void RankFile::write_until_the_end(const MeshShape& shape) {
-    const double period = std::max(kPeriod, shape.dp * shape.pp * shape.cp * shape.tp / kFilesPerSecond);
+    OtherRanks others(folder_, path_.substr(folder_.size() + 1), period_);
+    const bool alone = shape.dp * shape.pp * shape.cp * shape.tp == progress_page->used;
+    if (!alone) progress_page->news_delay = 2 * period_ + kGlance;
     std::vector<Doing> all;
-    double written = seconds_now();
+    const double started = seconds_now();
+    double written = started;
     for (std::unique_lock lock(mutex_);
          !ended_.wait_for(lock, std::chrono::duration<double>(kGlance), [&] { return end_; });) {
         glance(all);
+        const double now = seconds_now();
         const bool starts = std::ranges::all_of(all, [](const Doing& d) { return d.phase == Phase::Start; });
-        if (starts || seconds_now() - written < period) continue;     // a start may fail, and leaves no file
-        written = seconds_now();
+        if ((starts && now - started < kStart) || now - written < period_) continue;
+        const bool wait = std::ranges::all_of(all, [&](const Doing& d) {
+            return d.rank < 0 || (!d.collective.empty() && now - d.since >= period_);
+        });
+        written = now;
         lock.unlock();
         mkdir(folder_.c_str(), 0777);
         (void)try_replace_file(path_, text_of_ranks(all, shape));
+        if (wait && !alone) others.look(*progress_page);
         lock.lock();
     }
 }

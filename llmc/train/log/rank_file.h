@@ -8,10 +8,12 @@
 #include "llmc/base/config/config.h"
 #include "llmc/comm/mesh.h"
 
-// A thread of the process's first rank reads the progress page four times a second. From the first loading on
-// the thread replaces the file every two seconds, less often in large jobs: the job writes 16 files a second
-// at most. The supervisor does not write the file: whoever ends hangs must never wait for a disk. A file that
-// cannot be written is left out. The end of the run removes the file.
+// A thread of the process's first rank reads the progress page four times a second. From the first loading
+// on, or after ten seconds, the thread replaces the file every two seconds, or four times in
+// run.hang_timeout, and less often in large jobs: the job writes 16 files a second at most. While all ranks
+// of the process wait, the thread reads the other processes' files (other_ranks.h), so that nobody who waits
+// for a slow rank is taken for the hang. The supervisor reads and writes no file: whoever ends hangs must
+// never wait for a disk. A file that cannot be written is left out. The end of the run removes the file.
 struct RankFile {
     // Later ranks of a process, and ranks without a supervisor, write nothing.
     RankFile(const Config& cfg, const Mesh& mesh);
@@ -20,6 +22,7 @@ struct RankFile {
 
 private:
     std::string folder_, path_;             // empty: no file
+    double period_ = 0;                     // seconds
     std::thread thread_;
     std::mutex mutex_;
     std::condition_variable ended_;

@@ -120,11 +120,14 @@ static void take_scans(const Axis& ranks, DocumentScans& scans) {
 // The other ranks follow rank 0: errors that all meet are reported once, and shards are read through once.
 RunData open_run_data(const Config& cfg, const Axis& ranks) {
     DocumentScans scans;
-    const bool first = ranks.index == 0;
-    if (!first) take_scans(ranks, scans);
-    RunData data = open(cfg, first ? kScanBytes : 0, scans);
-    data.tasks = load_tasks(cfg, data.tokenizer);
-    if (first && ranks.size > 1) take_scans(ranks, scans);
+    RunData data;
+    const auto read = [&](uint64_t bytes_to_scan) {
+        data = open(cfg, bytes_to_scan, scans);
+        data.tasks = load_tasks(cfg, data.tokenizer);
+    };
+    run_on_rank_0(ranks, [&](const Heartbeat&) { read(kScanBytes); });
+    if (ranks.size > 1) take_scans(ranks, scans);
+    if (ranks.index > 0) read(0);
     return data;
 }
 

@@ -132,3 +132,26 @@ TEST(a_wait_of_the_start_beats_and_ends) {
     EXPECT_NEAR(start_patience(), 600, 0);
     progress_page = nullptr;
 }
+
+// A slow rank of another process makes progress, then hangs: ranks that wait are blamed only after that.
+TEST(who_waits_is_not_blamed_while_another_process_makes_progress) {
+    Ranks ranks(2, 5);
+    for (int i = 0; i < 2; i++) ranks.go(i, Phase::Train, 1), ranks.wait(i);
+    ranks.page->news_delay = 3;
+    for (int second = 0; second < 60; second += 9) {
+        ranks.page->others++;
+        EXPECT(ranks.blamed_after(9) > 9, "rank %d is blamed", ranks.blamed);
+    }
+    ranks.page->others++;
+    EXPECT_NEAR(ranks.blamed_after(100), 5 + kCourtesy + 3, 0.3);
+    Ranks own(2, 5);                                    // a rank that hangs outside of collectives is
+    for (int i = 0; i < 2; i++) own.go(i, Phase::Train, 1);
+    own.wait(0);
+    for (int second = 0; second < 4; second++) {
+        own.page->others++;
+        EXPECT(own.blamed_after(1) > 1);
+    }
+    own.page->others++;
+    EXPECT_NEAR(own.blamed_after(100), 1, 0.3);
+    EXPECT(own.blamed == 1);
+}

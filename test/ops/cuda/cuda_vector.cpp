@@ -54,7 +54,32 @@ static void check_sums(Sum sum, Want want) {
             }
 }
 
+// A slice of each of many ranks, one of which is elsewhere (-1: none).
+template <class Out, class In, class Sum, class Want>
+static void check_many(Sum sum, Want want) {
+    for (const int number : {129, 300})
+        for (const int own : {-1, 0, 1, 2, 77, number - 2, number - 1}) {
+            const size_t count = 9, slice = 16;
+            const std::vector<In> host = normals<In>(size_t(number) * slice, 1);
+            const OnDevice<In> device(host), apart(host);
+            std::vector<const In*> device_at, host_at;
+            for (int p = 0; p < number; p++) {
+                device_at.push_back((p == own ? apart : device) + size_t(p) * slice);
+                host_at.push_back(host.data() + size_t(p) * slice);
+            }
+            const OnDevice out(poisoned<Out>(count));
+            std::vector<Out> wanted = out.host();
+            sum(out.p, device_at.data(), number, count);
+            const Lent lent(1);
+            want(wanted.data(), host_at.data(), number, count);
+            EXPECT(same_bits(out.host(), wanted), "%d terms, own %d", number, own);
+        }
+}
+
 TEST(sums_of_terms_are_the_cpus) {
+    check_many<floatX, floatX>(cuda::sum_terms, cpu::sum_terms);
+    check_many<real, real>(cuda::sum_rounded, cpu::sum_rounded);
+    check_many<real, floatX>(cuda::sum_widened, cpu::sum_widened);
     check_sums<floatX, floatX>(cuda::sum_terms, cpu::sum_terms);
     check_sums<real, real>(cuda::sum_rounded, cpu::sum_rounded);
     check_sums<real, floatX>(cuda::sum_widened, cpu::sum_widened);

@@ -1,6 +1,8 @@
 // The reading thread, and the checks of the data before a run starts.
 #include <set>
 
+#include "llmc/base/context.h"
+#include "llmc/base/guard/progress_page.h"
 #include "llmc/train/data/loader.h"
 #include "llmc/train/run/run_data.h"
 #include "test/shards.h"
@@ -50,6 +52,16 @@ TEST(reading_ahead_changes_nothing) {
                        size_t(loader.position()));
             }
         }
+}
+
+// A rank that waits for a slow disk has a heartbeat with each row.
+TEST(rows_that_are_read_are_heartbeats) {
+    const Dataset set = some_rows(10, 5);
+    RankProgress progress = {};
+    context.progress = &progress;
+    Loader(set, 10, 0).next();
+    context.progress = nullptr;
+    EXPECT(progress.beats >= 10, "%zu heartbeats", size_t(progress.beats));
 }
 
 // Any number of ranks takes the same samples in the same steps, each its micro-batches.

@@ -3,6 +3,7 @@
 
 #include <chrono>
 
+#include "llmc/train/log/other_ranks.h"
 #include "llmc/train/save/run_folder.h"
 #include "test/watched_folder.h"
 
@@ -58,4 +59,33 @@ TEST(a_look_at_the_lock_takes_nothing) {
     const RunLock again(run);
     EXPECT(is_locked(seen) == true, "held");
     EXPECT(!is_locked(Fd()).has_value(), "no file");
+}
+
+// A process whose ranks wait reads what the others do, and tells its supervisor.
+TEST(other_processes_are_seen_to_make_progress_or_to_be_silent) {
+    const string ranks = folder("others");
+    const auto file = [&](int rank, int beats, int seconds_ago) {
+        write_ago(fmt::format("{}/{}.json", ranks, rank),
+                  fmt::format(R"({{"event":"rank","rank":{},"host":"node{}","beats":{}}})", rank, rank,
+                              beats) + "\n", seconds_ago);
+    };
+    const auto page = std::make_unique<ProgressPage>();
+    OtherRanks others(ranks, "0.json", 2);
+    file(0, 1, 100), file(1, 10, 99), file(2, 20, 98), file(3, 30, 500);        // 3: of an earlier run
+    others.look(*page);
+    EXPECT(page->others == 0, "nothing to compare with");
+    file(0, 1, 10), file(1, 11, 9), file(2, 20, 9);
+    others.look(*page);
+    EXPECT(page->others == 1 && !page->silent_other.text[0], "rank 1 makes progress");
+    file(0, 1, 5), file(1, 11, 5), file(2, 20, 9);
+    others.look(*page);
+    EXPECT(page->others == 1 && !page->silent_other.text[0], "4 s are no silence: '%s'",
+           page->silent_other.text);
+    file(0, 1, 1), file(1, 11, 2);
+    others.look(*page);
+    EXPECT(page->others == 1 && page->silent_other.text == string("rank 2 on node2"), "'%s'",
+           page->silent_other.text);
+    file(2, 21, 0);
+    others.look(*page);
+    EXPECT(page->others == 2 && !page->silent_other.text[0], "rank 2 is back: '%s'", page->silent_other.text);
 }

@@ -3,6 +3,7 @@
 #include <map>
 
 void launch_prepare(const void* kernel, size_t shared_bytes) {
+    limit_queue();
     if (shared_bytes == 0) return;
     thread_local std::map<const void*, size_t> allowed;     // the most so far: less would lower it
     if (allowed[kernel] >= shared_bytes) return;

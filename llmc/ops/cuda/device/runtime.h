@@ -31,6 +31,8 @@ struct CudaDevice {
     bool copies_to_host = false;     // one was started since finish_copies() or mark_copies()
     cudaEvent_t marks[8] = {};       // of mark_copies()
     std::vector<cudaEvent_t> timed_marks;       // of set_mark()
+    uint64_t launches = 0;           // so far; of limit_queue()
+    cudaEvent_t queue_marks[4] = {};
 };
 CudaDevice& cuda_device();
 
@@ -53,8 +55,12 @@ struct LaunchObserver {
 };
 inline thread_local const LaunchObserver* launch_observer = nullptr;
 
-// Before the launch: asks CUDA for dynamic shared memory, per kernel and device. Without asking, a kernel has
-// 48 KB of static and dynamic shared memory together.
+// Before a launch, where other ranks may keep the device waiting: bounds the compute stream to about 512
+// launches. CUDA's queue holds 1,024 operations. In a launch into a full queue, the host could neither look
+// for errors nor name its wait (waiting.h).
+void limit_queue();
+// Before the launch: limits the queue, and asks CUDA for dynamic shared memory, per kernel and device.
+// Without asking, a kernel has 48 KB of static and dynamic shared memory together.
 void launch_prepare(const void* kernel, size_t shared_bytes);
 // After it: ends the program with the kernel's name and the launch's shape if it was refused.
 void launch_check(cudaError_t error, const void* kernel, dim3 grid, dim3 block, size_t shared_bytes);
