@@ -16,9 +16,24 @@
 
 static constexpr int kNice = 10;       // a tenth of a core, if another thread wants the core
 
+static constexpr double kSlowestDisk = 50e6;    // bytes per second, of all ranks together
+
+// A sync of the last gigabytes has no operation that ends: how long it may take follows from the bytes of all
+// ranks.
+static Disk timed_syncs(const Disk& disk, const uint64_t& bytes, std::atomic<double>& may_sync_until) {
+    Disk timed = disk;
+    timed.sync = [sync = disk.sync, &bytes, &may_sync_until](int file) {
+        may_sync_until = seconds_now() + double(bytes) / kSlowestDisk;
+        const int error = sync(file);
+        may_sync_until = 0;
+        return error;
+    };
+    return timed;
+}
+
 Saver::Saver(const Axis& w, const CheckpointConfig& k, Votes& v, Disk d)
     : world(w), keep(k), votes(v),
-      disk(noticed(d, [this] {
+      disk(noticed(timed_syncs(d, job.total_bytes, may_sync_until), [this] {
           operations++;
           beat();       // see await_progress()
       })) {}
@@ -145,12 +160,14 @@ std::optional<Saver::Outcome> Saver::poll() {
     return advance(votes.sums[Votes::kDone], votes.sums[Votes::kFailed]);
 }
 
-// The supervisor sees completed operations on the disk; a disk that hangs completes no operation. Peers wait
-// in a collective for this rank meanwhile, and see this rank's progress when the collective ends.
+// The supervisor sees completed operations on the disk, and a sync within its time; a disk that hangs
+// completes no operation. Peers wait in a collective for this rank meanwhile, and see this rank's progress
+// when the collective ends.
 void Saver::await_progress() {
     const double begin = seconds_now();
     const uint64_t before = operations;
-    while (running > 0 && (operations == before || seconds_now() - begin < 0.1))
+    const auto progress = [&] { return operations != before || seconds_now() < may_sync_until; };
+    while (running > 0 && (!progress() || seconds_now() - begin < 0.1))
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     beat();
 }

@@ -51,10 +51,11 @@ private:
     CheckpointConfig keep;
     Votes& votes;
     std::atomic<uint64_t> operations = 0;                     // on the disk, that have ended
+    std::atomic<double> may_sync_until = 0;                   // of seconds_now(), during a sync; else 0
+    SaveJob job = {};
     Disk disk;
     Phase phase = Phase::Idle;
     int64_t asked_at = 0;                                     // votes.sent when the phase began
-    SaveJob job;
     int attempt = 0;
     std::thread thread;
     std::atomic<int> running = 0;                             // 1: yes, 0: done, -1: failed

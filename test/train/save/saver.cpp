@@ -5,7 +5,9 @@
 #include <cstring>
 #include <filesystem>
 
+#include "llmc/base/context.h"
 #include "llmc/base/files.h"
+#include "llmc/base/guard/progress_page.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/train/save/resume.h"
 #include "llmc/comm/votes.h"
@@ -50,13 +52,13 @@ struct Rank {
     Rank(const Axis& world, const std::string& dir, Disk disk)
         : world(world), dir(dir), saver(world, two_are_kept(), votes, std::move(disk)) {}
 
-    void begin(int64_t step, bool again = false) {
+    void begin(int64_t step, bool again = false, uint64_t bytes = 1000) {
         if (world.index == 0 && !again) log_row(posix_disk(), dir, step);
         share = share_of(world.index, world.size, step);
         const auto data = std::as_bytes(std::span(share.data));
         SaveJob job = {};
         job.place.run_dir = dir, job.place.step = step;
-        job.pieces = share.pieces, job.total_bytes = 1000, job.manifest = head_of(step);
+        job.pieces = share.pieces, job.total_bytes = bytes, job.manifest = head_of(step);
         job.data = {data.first(data.size() / 2), data.last(data.size() / 2)};
         job.extras.push_back({"config.json", shared_text("{}\n")});
         saver.begin(std::move(job));
@@ -251,4 +253,33 @@ TEST(finish_waits) {
         const auto o = rank.saver.finish();
         EXPECT(o && o->dir == dir + "/step_3" && !rank.saver.busy(), "not finished");
     });
+}
+
+// At the end of a large checkpoint a sync writes gigabytes: as long as a slow disk needs for the bytes of all
+// ranks, the waiting ranks send heartbeats.
+TEST(a_long_sync_is_no_hang) {
+    for (const bool large : {true, false}) {
+        const std::string dir = two_checkpoints();
+        std::atomic<uint64_t> beats = 0;
+        on_ranks([&](const Axis& world) {
+            RankProgress progress = {};
+            context.progress = &progress;
+            Disk disk = posix_disk();
+            disk.free_bytes = [](auto&, uint64_t* bytes) { *bytes = uint64_t(1) << 40; return 0; };
+            std::atomic<bool> first = world.index == 1;
+            disk.sync = [&, below = disk.sync](int file) {
+                if (!first.exchange(false)) return below(file);
+                usleep(200000);                     // the rank waits for the save by now
+                const uint64_t before = progress.beats;
+                usleep(500000);
+                beats = progress.beats - before;
+                return below(file);
+            };
+            Rank rank(world, dir, disk);
+            rank.begin(3, false, large ? uint64_t(1) << 30 : 1000);
+            EXPECT(rank.saver.finish(), "not finished");
+            context.progress = nullptr;
+        });
+        EXPECT(large ? beats >= 2 : beats == 0, "%lu heartbeats, large %d", beats.load(), large);
+    }
 }
