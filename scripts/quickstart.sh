@@ -58,10 +58,8 @@ find_missing() {            # sets the array `missing` to the names of Debian pa
     fi
     for pair in zlib.h:zlib1g-dev zstd.h:libzstd-dev xxhash.h:libxxhash-dev cxxopts.hpp:libcxxopts-dev \
                 fmt/core.h:libfmt-dev \
-                nlohmann/json.hpp:nlohmann-json3-dev oneapi/dnnl/dnnl.hpp:libdnnl-dev \
-                httplib.h:libcpp-httplib-dev; do
+                nlohmann/json.hpp:nlohmann-json3-dev oneapi/dnnl/dnnl.hpp:libdnnl-dev; do
         if [ "${DNNL:-1}" = 0 ] && [ "${pair#*:}" = libdnnl-dev ]; then continue; fi
-        if [ "${HTTPLIB:-1}" = 0 ] && [ "${pair#*:}" = libcpp-httplib-dev ]; then continue; fi
         has_header "${pair%%:*}" || missing+=("${pair#*:}")
     done
 }
