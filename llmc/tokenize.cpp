@@ -32,6 +32,28 @@ Tokenizer tokenizer_of(const Options& o) {
     return Tokenizer::load(o.tokenizer);
 }
 
+// Says what was read, and what was not as expected.
+void report(const DocumentReader& r) {
+    print("inputs: {}\n", for_terminal(r.inputs.summary()));
+    const auto warn = [](const Places& p, const char* one, const char* what) {
+        if (p.count) warning("{} {} (the first: {})", counted(int64_t(p.count), one), what, p.first);
+    };
+    warn(r.empty, "empty text", "left out");
+    warn(r.skipped, "bad line", "left out");
+    warn(r.mended, "bad line", "mended: broken characters became U+FFFD, NaN null");
+}
+
+// The share of validation, and a warning where it is far from the wanted one.
+void report_share(const EncodeResult& r, double wanted) {
+    const double share = double(r.val_tokens) / double(std::max<uint64_t>(1, r.val_tokens + r.train_tokens));
+    print("validation: {:.3g}% of the tokens\n", 100 * share);
+    if (share > wanted / 1.5 && share < wanted * 1.5) return;
+    warning(
+        "validation has {:.3g}% of the tokens, --val={:g} asks for {:.3g}%: the documents are too few or too "
+        "short to divide; encode validation text of your own",
+        100 * share, wanted, 100 * wanted);
+}
+
 int train(const Options& o) {
     require(o.vocab, "train", "--vocab=N");
     require(!o.out.empty(), "train", "--out=tokenizer.json");
@@ -41,14 +63,15 @@ int train(const Options& o) {
     make_directories(parent_directory(o.out));
     { NewFile writable(o.out); }        // found out before the work, not after it
     const double start = seconds_now();
-    DocumentReader reader(o.inputs, 0, ".", o.as_text);
+    DocumentReader reader(o.inputs, 0, ".", o.rules);
     const Pattern& pattern = *pattern_named(o.pattern);
     const WordCounts words = count_words(reader, o.threads, pattern);
-    const Tokenizer tokenizer(train_bpe(words, o.vocab, pattern));
+    const Tokenizer tokenizer(train_bpe(words, o.vocab, pattern, o.special));
     tokenizer.save(o.out);
     print("{}: {} ids from {} with {}, {}\n", for_terminal(o.out), tokenizer.vocab_size(),
           counted(int64_t(reader.documents), "document"),
           counted(int64_t(words.length.size()), "different word"), human_seconds(seconds_now() - start));
+    report(reader);
     if (tokenizer.vocab_size() < o.vocab)
         print("the text has no pair left to merge: fewer ids than the {} asked for\n", o.vocab);
     return kExitDone;
@@ -58,7 +81,7 @@ int encode(const Options& o) {
     require(!o.out.empty(), "encode", "--out=PREFIX");
     const double start = seconds_now();
     const Tokenizer tokenizer = tokenizer_of(o);
-    DocumentReader reader(o.inputs, o.val, parent_directory(o.out), o.as_text);
+    DocumentReader reader(o.inputs, o.val, parent_directory(o.out), o.rules);
     const EncodeResult r = encode_set(tokenizer, reader, {o.out, o.shard_tokens, o.threads});
     const double seconds = seconds_now() - start;
     print("{}, {}: {} for training, {} for validation, {}, {}, {}/s\n",
@@ -66,6 +89,14 @@ int encode(const Options& o) {
           counted(int64_t(r.train_tokens), "token"), grouped(int64_t(r.val_tokens)),
           counted(int64_t(r.shards.size()), "shard"), human_seconds(seconds),
           human_bytes(double(r.bytes) / seconds));
+    report(reader);
+    if (o.val > 0) report_share(r, o.val);
+    for (const EndName& end : r.ends)
+        if (end.count)
+            warning(
+                "{} stands {} in the texts and is learned letter by letter; where it ends a document of a "
+                "text file, use --split='{}'",
+                end.name, counted(int64_t(end.count), "time"), end.name);
     if (r.removed)
         print("{} of {} removed\n", counted(int64_t(r.removed), "older shard"), for_terminal(o.out));
     return kExitDone;
@@ -203,8 +234,8 @@ int run(int argc, char** argv) {
             return kExitDone;
         }
     }
-    const Command commands[] = {{"train", "vocab out as pattern", train},
-                                {"encode", "tokenizer out val shard-tokens as", encode},
+    const Command commands[] = {{"train", "vocab out as pattern field bad-lines split special", train},
+                                {"encode", "tokenizer out val shard-tokens as field bad-lines split", encode},
                                 {"decode", "tokenizer", decode},
                                 {"ids", "tokenizer as added", ids},
                                 {"info", "", info}};

@@ -1,7 +1,6 @@
 #include "llmc/base/files.h"
 
 #include <fcntl.h>
-#include <glob.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -248,17 +247,6 @@ Fd temporary_file(const std::string& directory) {
     CHECK_INPUT(f, "{}: no temporary file can be created there: {}", directory, why());
     unlink(name.c_str());
     return f;
-}
-
-std::vector<std::string> glob_files(const std::string& pattern) {
-    if (file_exists(pattern)) return {pattern};
-    glob_t g;
-    std::vector<std::string> names;
-    if (glob(pattern.c_str(), GLOB_NOSORT, nullptr, &g) == 0)
-        names.assign(g.gl_pathv, g.gl_pathv + g.gl_pathc);
-    globfree(&g);
-    std::sort(names.begin(), names.end());      // by bytes: the same order under any locale
-    return names;
 }
 
 std::string parent_directory(const std::string& path) {

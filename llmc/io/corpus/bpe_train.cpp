@@ -16,6 +16,7 @@
 #include "llmc/base/progress.h"
 #include "llmc/io/text/bpe.h"
 #include "llmc/io/text/vocabulary.h"
+#include "llmc/io/unicode/unicode.h"
 
 namespace {
 
@@ -188,14 +189,29 @@ std::vector<Merge> last_of_each(const std::vector<Merge>& merges) {
 
 }  // namespace
 
-Vocabulary train_bpe(const WordCounts& words, uint32_t vocab, const Pattern& pattern) {
-    CHECK_INPUT(vocab >= 257 && vocab <= kMaxVocabulary,
-                "a vocabulary of {}: expected at least 257 (256 bytes and end-of-text) and at most {}", vocab,
-                kMaxVocabulary);
+// Names of --special, behind the trained tokens and end-of-text.
+static void check_special(const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
+        const bool once = std::count(names.begin(), names.end(), name) == 1 && name != kEndOfText;
+        const std::string padded = name + std::string(kTextPadding, '\0');
+        CHECK_INPUT(!name.empty() && once && is_utf8(padded.data(), name.size()),
+                    "--special has the name \"{}\", expected each name once, none of them empty or {}", name,
+                    kEndOfText);
+    }
+}
+
+Vocabulary train_bpe(const WordCounts& words, uint32_t vocab, const Pattern& pattern,
+                     const std::vector<std::string>& special) {
+    const uint32_t added = 1 + uint32_t(special.size());
+    CHECK_INPUT(
+        vocab >= 256 + added && vocab <= kMaxVocabulary,
+        "a vocabulary of {}: expected at least {} (256 bytes, end-of-text and {} more) and at most {}", vocab,
+        256 + added, special.size(), kMaxVocabulary);
+    check_special(special);
     Trainer t(words, vocab);
     t.count_pairs();
     Progress progress("build vocabulary", "tokens", vocab);
-    while (t.token.size() + 1 < vocab && !t.queue.empty()) {
+    while (t.token.size() + added < vocab && !t.queue.empty()) {
         Candidate top = t.queue.top();
         t.queue.pop();
         const int64_t count = t.counts[top.pair];
@@ -212,10 +228,18 @@ Vocabulary train_bpe(const WordCounts& words, uint32_t vocab, const Pattern& pat
         progress.update(t.token.size());
     }
     TokenList tokens{std::move(t.token), {}};
-    tokens.text.emplace_back(kEndOfText);
     tokens.added.assign(tokens.text.size(), 0);
-    tokens.added.back() = 1;
-    Vocabulary v = vocabulary_of_tokens(tokens, uint32_t(tokens.text.size() - 1), "the trained vocabulary");
+    const uint32_t eot = uint32_t(tokens.text.size());
+    tokens.text.emplace_back(kEndOfText);
+    for (const std::string& name : special) {
+        CHECK_INPUT(!t.id_of.count(name),
+                    "--special={}: the text has made this a token of its own; a name with "
+                    "signs, like <|{}|>, stands apart",
+                    name, name);
+        tokens.text.push_back(name);
+    }
+    tokens.added.resize(tokens.text.size(), 1);
+    Vocabulary v = vocabulary_of_tokens(tokens, eot, "the trained vocabulary");
     v.merges = last_of_each(t.merges);
     v.pattern = &pattern;
     v.nfc = pattern.nfc;

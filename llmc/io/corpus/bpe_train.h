@@ -25,5 +25,6 @@ struct WordCounts {
 WordCounts count_words(DocumentReader& reader, int threads, const Pattern& pattern = patterns()[0]);
 
 // Trains a vocabulary of `vocab` ids, fewer if the text runs out of pairs. End-of-text is counted, as the
-// last id.
-Vocabulary train_bpe(const WordCounts& words, uint32_t vocab, const Pattern& pattern = patterns()[0]);
+// last id but for those of `special`, names of added tokens.
+Vocabulary train_bpe(const WordCounts& words, uint32_t vocab, const Pattern& pattern = patterns()[0],
+                     const std::vector<std::string>& special = {});

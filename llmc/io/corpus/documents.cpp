@@ -6,6 +6,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 #include "llmc/io/corpus/json_line.h"
+#include "llmc/io/corpus/mend_line.h"
 #include "llmc/io/unicode/pretokenize.h"
 #include "llmc/io/unicode/safe_cut.h"
 
@@ -19,82 +20,34 @@ void Chunk::append(std::string_view bytes) {
     size += bytes.size();
 }
 
-static uint64_t target_of(uint64_t size, double fraction) { return size - uint64_t(double(size) * fraction); }
-
-// Returns the line start nearer to the target, of the last at or before the target and the first after.
-// Excludes the ends of the document.
-static uint64_t nearer(uint64_t before, uint64_t after, uint64_t target, uint64_t size) {
-    const bool left = before > 0 && before < size, right = after > 0 && after < size;
-    if (left && (!right || target - before <= after - target)) return before;
-    return right ? after : size;
-}
-
-size_t validation_cut(std::string_view text, double fraction) {
-    if (fraction <= 0 || text.empty()) return text.size();
-    const size_t target = target_of(text.size(), fraction);
-    const size_t before = target ? text.rfind('\n', target - 1) + 1 : 0,
-                 after = text.find('\n', target) + 1;  // npos + 1 = 0
-    return nearer(before, after, target, text.size());
-}
-
-uint64_t validation_cut(int fd, uint64_t size, double fraction, const std::string& path) {
-    if (fraction <= 0 || size == 0) return size;
-    const uint64_t target = target_of(size, fraction);
-    uint64_t before = 0, after = 0;
-    std::string block;
-    for (uint64_t end = target; end > 0 && !before;) {
-        const uint64_t begin = end - std::min<uint64_t>(end, 1 << 16);
-        block.resize(end - begin);
-        pread_all(fd, block.data(), block.size(), begin, path);
-        if (const size_t at = block.rfind('\n'); at != block.npos) before = begin + at + 1;
-        end = begin;
-    }
-    for (uint64_t begin = target; begin < size && !after;) {
-        block.resize(std::min<uint64_t>(size - begin, 1 << 16));
-        pread_all(fd, block.data(), block.size(), begin, path);
-        if (const size_t at = block.find('\n'); at != block.npos) after = begin + at + 1;
-        begin += block.size();
-    }
-    return nearer(before, after, target, size);
-}
-
-// The name without .gz or .zst.
-static std::string_view unpacked_name(std::string_view name) {
-    for (const std::string_view end : {".gz", ".zst"})
-        if (name.ends_with(end)) return name.substr(0, name.size() - end.size());
-    return name;
-}
-
-DocumentReader::DocumentReader(const std::vector<std::string>& inputs, double validation,
-                               std::string spool_directory, bool as_text)
-    : validation(validation), spool_directory(std::move(spool_directory)), as_text(as_text) {
+DocumentReader::DocumentReader(const std::vector<std::string>& names, double validation,
+                               std::string spool_directory, const TextRules& rules)
+    : inputs(find_inputs(names, rules.as)), rules(rules), validation(validation),
+      spool_directory(std::move(spool_directory)), held_out{.fraction = validation} {
+    CHECK_INPUT(rules.split.empty() || inputs.count(InputKind::Text),
+                "--split parts text files, and there is none");
+    const bool about_lines = rules.field != "text" || rules.bad_lines != BadLines::Stop;
+    CHECK_INPUT(
+        !about_lines || inputs.count(InputKind::JsonLines),
+        "--field and --bad-lines are for files of JSON lines, and there is none; --as=jsonl reads other "
+        "suffixes, and standard input, as such");
     bool known = true;
-    for (const std::string& input : inputs) {
-        const auto found = input == "-" ? std::vector<std::string>{"-"} : glob_files(input);
-        CHECK_INPUT(!found.empty(), "{}: no such file, and no file of such a name", input);
-        for (const std::string& path : found) {
-            const std::string_view name = unpacked_name(path);
-            CHECK_INPUT(as_text || path == "-" || name.ends_with(".txt") || name.ends_with(".jsonl"),
-                        "{}: expected .txt, .jsonl, either with .gz or .zst, or - for standard input;\n"
-                        "       --as=text reads it as .txt", path);
-            if (path == "-") { known = false; continue; }
-            const bool file = is_regular_file(path);
-            known = known && file;
-            if (file) total_bytes += size_of_file(open_read(path).fd, path);    // or the file is unreadable
-        }
-        files.insert(files.end(), found.begin(), found.end());
+    for (const Input& input : inputs.files) {
+        const bool file = input.path != "-" && is_regular_file(input.path);
+        known = known && file;
+        if (file) total_bytes += size_of_file(open_read(input.path).fd, input.path);    // or it is unreadable
     }
-    CHECK_INPUT(!files.empty(), "no input: expected .txt or .jsonl files, or - for standard input");
     if (!known) total_bytes = 0;
 }
 
 DocumentReader DocumentReader::whole_file(const std::string& input) {
     DocumentReader reader;
-    reader.files = input == "-" ? std::vector<std::string>{"-"} : glob_files(input);
-    CHECK_INPUT(!reader.files.empty(), "{}: no such file, and no file of such a name", input);
-    CHECK_INPUT(reader.files.size() == 1, "{}: expected one file, found {} files of such a name",
-                input, reader.files.size());
-    reader.as_text = true;
+    const auto found = input == "-" ? std::vector<std::string>{"-"} : glob_files(input);
+    CHECK_INPUT(!found.empty(), "{}: no such file, and no file of such a name", input);
+    CHECK_INPUT(found.size() == 1, "{}: expected one file, found {} files of such a name", input,
+                found.size());
+    reader.inputs.files = {{found[0]}};
+    reader.raw = true;
     return reader;
 }
 
@@ -106,22 +59,48 @@ uint64_t DocumentReader::position() const {
     return done_bytes + uint64_t(double(packed_bytes) * share);
 }
 
+// The encoding that the first bytes of a file show, unless UTF-8: by its mark, or by zeros at every second
+// place.
+static const char* encoding_of(std::string_view head) {
+    using namespace std::literals;
+    if (head.starts_with("\xff\xfe\0\0"sv) || head.starts_with("\0\0\xfe\xff"sv)) return "UTF-32";
+    if (head.starts_with("\xff\xfe"sv) || head.starts_with("\xfe\xff"sv)) return "UTF-16";
+    size_t zeros[2] = {};
+    for (size_t i = 0; i < head.size(); i++) zeros[i % 2] += head[i] == 0;
+    const bool every_second = (zeros[0] == 0) != (zeros[1] == 0);
+    return every_second && zeros[0] + zeros[1] > 2 + head.size() / 16 ? "UTF-16" : nullptr;
+}
+
+// Drops a byte order mark; returns its bytes. CHECK_INPUT: an encoding other than UTF-8.
+size_t DocumentReader::skip_mark() {
+    const std::string_view head = stream->peek(512);
+    const char* other = encoding_of(head);
+    CHECK_INPUT(!other, "{}: the text is {}, expected UTF-8: iconv -f {} -t UTF-8 {} > NEW", stream->path,
+                other, other, stream->path);
+    const size_t mark = head.starts_with("\xef\xbb\xbf") ? 3 : 0;
+    stream->skip(mark);
+    return mark;
+}
+
 bool DocumentReader::open_next() {
-    if (next_file == files.size()) return false;
-    stream = std::make_unique<ByteStream>(files[next_file++]);
-    json_lines = !as_text && unpacked_name(stream->path).ends_with(".jsonl");
-    line = 0;
+    if (next_file == inputs.files.size()) return false;
+    const Input& input = inputs.files[next_file++];
+    stream = std::make_unique<ByteStream>(input.path);
+    json_lines = input.kind == InputKind::JsonLines;
+    separator = json_lines ? "\n" : rules.split;
+    part = 0;
     at_start = true;
     in_validation = false;
     text_left = ~uint64_t(0);
-    if (json_lines) return true;
-    documents++;
-    if (validation > 0) {
-        if (!stream->seekable()) spool();
-        const uint64_t size = size_of_file(stream->fd, stream->path);
-        const uint64_t cut = validation_cut(stream->fd, size, validation, stream->path);
-        if (cut < size) text_left = cut;
+    size_t begin = raw ? 0 : skip_mark();
+    if (!separator.empty() || validation <= 0) return true;
+    if (!stream->seekable()) {
+        spool();
+        begin = 0;
     }
+    const uint64_t size = size_of_file(stream->fd, stream->path);
+    const uint64_t cut = validation_cut(stream->fd, begin, size, validation, stream->path);
+    if (cut < size) text_left = cut - begin;
     return true;
 }
 
@@ -177,59 +156,95 @@ void DocumentReader::add_text(Chunk& chunk) {
         text_left += rest.size();
         chunk.size = begin + cut;
     }
-    if (chunk.size > begin || at_start) chunk.spans.push_back({begin, chunk.size, at_start, in_validation});
-    at_start = false;
+    if (chunk.size > begin) {
+        documents += at_start && !in_validation;
+        chunk.spans.push_back({begin, chunk.size, at_start, in_validation});
+        at_start = false;
+    }
     if (!end) return;
+    if (at_start && !in_validation) empty.add(stream->path);
     if (text_left == 0) {
         at_start = in_validation = true;
         text_left = ~uint64_t(0);
     } else close_stream();
 }
 
-std::string_view DocumentReader::next_line(bool& last) {
+std::string_view DocumentReader::next_part(bool& last) {
     last = false;
-    for (size_t looked_at = line_begin;;) {
-        // (memchr takes no null pointer; `lines` is null before the first read)
-        const void* newline =
-            line_end > looked_at ? memchr(lines.data() + looked_at, '\n', line_end - looked_at) : nullptr;
-        const size_t begin = line_begin, left = line_end - begin;
-        if (newline) {
-            line_begin = size_t(static_cast<const char*>(newline) - lines.data()) + 1;
-            return {lines.data() + begin, line_begin - 1 - begin};
+    for (size_t looked_at = part_begin;;) {
+        // (memmem takes no null pointer; `parts` is null before the first read)
+        const void* found = part_end > looked_at ? memmem(parts.data() + looked_at, part_end - looked_at,
+                                                          separator.data(), separator.size()) : nullptr;
+        const size_t begin = part_begin, left = part_end - begin;
+        if (found) {
+            const size_t end = size_t(static_cast<const char*>(found) - parts.data());
+            part_begin = end + separator.size();
+            return {parts.data() + begin, end - begin};
         }
-        CHECK_INPUT(left <= max_word, "{}:{}: a line of more than {}; expected one document a line",
-                    stream->path, line + 1,
-                    human_bytes(double(max_word)));
+        CHECK_INPUT(left <= max_word, "{}: a document of more than {}; expected one {}", place(),
+                    human_bytes(double(max_word)), json_lines ? "a line" : "between two of --split");
         const size_t room = left + chunk_bytes + kRowPadding;
-        if (lines.size() < room || lines.size() > 8 * room) {
+        if (parts.size() < room || parts.size() > 8 * room) {
             std::vector<char> others(room + left / 4);
-            std::copy_n(lines.data() + begin, left, others.data());
-            lines.swap(others);
-        } else if (left) memmove(lines.data(), lines.data() + begin, left);
-        const size_t read = stream->read(lines.data() + left, chunk_bytes);
-        line_begin = 0;
-        looked_at = left;
-        line_end = left + read;
+            std::copy_n(parts.data() + begin, left, others.data());
+            parts.swap(others);
+        } else if (left) memmove(parts.data(), parts.data() + begin, left);
+        const size_t read = stream->read(parts.data() + left, chunk_bytes);
+        part_begin = 0;
+        looked_at = left - std::min(left, separator.size() - 1);
+        part_end = left + read;
         if (read == 0) {
             last = true;
-            line_begin = line_end;
-            return {lines.data(), left};
+            part_begin = part_end;
+            return {parts.data(), left};
         }
     }
 }
 
-// Lines of a .jsonl file until the chunk is full.
-void DocumentReader::add_lines(Chunk& chunk) {
+std::string DocumentReader::place() const { return fmt::format("{}:{}", stream->path, part); }
+
+// Puts the text of a row behind the chunk's; returns its bytes, 0 of a line that is left out.
+size_t DocumentReader::put_json_text(std::string_view row, Chunk& chunk) {
+    size_t bytes = 0;
+    if (scan_json_line(row, chunk.grow(row.size()), bytes, rules.field)) {
+        if (bytes == 0) empty.add(place());
+        return bytes;
+    }
+    std::string error, text = parse_json_text(row, error, rules.field);
+    if (!error.empty() && rules.bad_lines == BadLines::Replace) {
+        std::string others;
+        text = parse_json_text(mended_row(row), others, rules.field);
+        if (others.empty()) mended.add(place());
+        error = others;
+    }
+    CHECK_INPUT(error.empty() || rules.bad_lines != BadLines::Stop,
+                "{}: {}; --bad-lines=skip leaves such lines out", place(), error);
+    if (!error.empty()) {
+        skipped.add(place());
+        return 0;
+    }
+    if (text.empty()) empty.add(place());
+    memcpy(chunk.grow(text.size()), text.data(), text.size());
+    return text.size();
+}
+
+static std::string_view without_breaks(std::string_view text) {
+    const size_t begin = std::min(text.find_first_not_of("\r\n"), text.size());
+    return text.substr(begin, text.find_last_not_of("\r\n") + 1 - begin);
+}
+
+// Lines of a .jsonl, or the parts of a text, until the chunk is full.
+void DocumentReader::add_parts(Chunk& chunk) {
     for (bool last = false; !last && chunk.size < chunk_bytes;) {
-        const std::string_view row = next_line(last);
-        line++;
-        if (row.find_first_not_of(" \t\r") != row.npos) {
-            char* text = chunk.grow(row.size());
-            const size_t begin = chunk.size, size = parse_json_line(row, stream->path, line, text);
-            const size_t cut = validation_cut({text, size}, validation);
-            chunk.spans.push_back({begin, begin + cut, true, false});
-            if (cut < size) chunk.spans.push_back({begin + cut, begin + size, true, true});
-            chunk.size += size;
+        const std::string_view text = next_part(last);
+        part++;
+        const size_t begin = chunk.size;
+        if (!json_lines) chunk.append(without_breaks(text));
+        else if (text.find_first_not_of(" \t\r") != text.npos) chunk.size += put_json_text(text, chunk);
+        if (chunk.size > begin) {
+            const bool held =
+                validation > 0 && held_out.choose({chunk.text.data() + begin, chunk.size - begin});
+            chunk.spans.push_back({begin, chunk.size, true, held});
             documents++;
         }
         if (last) close_stream();
@@ -240,7 +255,7 @@ bool DocumentReader::next(Chunk& chunk) {
     chunk.size = 0;
     chunk.spans.clear();
     while (chunk.size < chunk_bytes && (stream || open_next())) {
-        json_lines ? add_lines(chunk) : add_text(chunk);
+        separator.empty() ? add_text(chunk) : add_parts(chunk);
     }
     return !chunk.spans.empty();
 }

@@ -1,19 +1,17 @@
-// Documents: the input of ./tokenize, as a stream of chunks in bounded memory.
+// Documents: the input of ./tokenize, as a stream of chunks in bounded memory. inputs.h has the kinds of
+// files.
 //
-//     .txt              one document
-//     .jsonl            a document per line, its "text"
-//     .gz, .zst         .txt or .jsonl, packed
-//     -                 standard input, one document
-//     a*b?.txt          every matching file, sorted
-//     any other suffix  as .txt, where the caller asks for it
+//     text         one document; with `split`, the parts between this text, without line breaks beside it
+//     JSON lines   a document per line: the string `field` of its object
+//
+// A text without a character is no document; a byte order mark is dropped, UTF-16 is an error.
 //
 // A chunk ends where its text can be cut without changing an id (safe_cut), or at the end of a document;
 // short documents share a chunk. A chunk is a quarter of a megabyte, more only for a longer word, or a longer
-// line of a .jsonl. Beyond 256 MB either is an error.
+// line or part. Beyond 256 MB either is an error.
 //
-// With a validation fraction F, each document is cut in two at the line start nearest to byte (1 - F)
-// D of its D, and the two sides go to two sets. A single-line document goes to training whole. If D is not
-// known before the end (packed, or a pipe), the text goes through a temporary file first.
+// With a validation fraction F, held_out.h chooses which text goes to a second set. If the size of a text is
+// not known before its end (packed, or a pipe), the text goes through a temporary file first.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -22,9 +20,29 @@
 #include <string_view>
 #include <vector>
 
+#include "llmc/io/corpus/held_out.h"
+#include "llmc/io/corpus/inputs.h"
 #include "llmc/io/files/byte_stream.h"
 
 constexpr size_t kMaxWord = 256'000'000;        // bytes, of a line of a .jsonl as well
+
+enum class BadLines { Stop, Skip, Replace };    // Replace: mended (mend_line.h), else skipped
+
+struct TextRules {
+    As as = As::Refused;
+    std::string split;              // empty: a text is one document
+    std::string field = "text";
+    BadLines bad_lines = BadLines::Stop;
+};
+
+// How many there are, and the place of the first, FILE:LINE.
+struct Places {
+    uint64_t count = 0;
+    std::string first;
+    void add(const std::string& place) {
+        if (count++ == 0) first = place;
+    }
+};
 
 struct DocumentSpan {
     size_t begin, end;          // in the chunk's text
@@ -43,19 +61,21 @@ struct Chunk {
 };
 
 struct DocumentReader {
-    std::vector<std::string> files;
+    Inputs inputs;
+    TextRules rules;
     double validation = 0;          // F
     std::string spool_directory;    // for temporary files
     size_t chunk_bytes = 1 << 18, max_word = kMaxWord;
     uint64_t total_bytes = 0;       // of every file; 0: not known
     uint64_t documents = 0;         // begun so far
+    Places empty, skipped, mended;  // texts left out; bad lines left out, and mended
     std::function<void()> waiting;  // called now and then while a text goes through a temporary file
 
-    // Resolves globs, and checks names and types. as_text: every file is a document.
+    // CHECK_INPUT: unknown names and kinds, rules that no input needs.
     DocumentReader(const std::vector<std::string>& inputs, double validation, std::string spool_directory,
-                   bool as_text = false);
-    // A single document: the bytes of a file, unpacked, of any name and kind. `input` may be a glob that
-    // matches a single file.
+                   const TextRules& rules = {});
+    // A single document: the bytes of a file, unpacked but unchanged, of any name and kind. `input` may be a
+    // glob that matches a single file.
     static DocumentReader whole_file(const std::string& input);
 
     bool next(Chunk& chunk);        // false at the end of the last file
@@ -64,30 +84,31 @@ struct DocumentReader {
 
    private:
     DocumentReader() = default;
-    bool as_text = false;
+    bool raw = false;                           // of whole_file()
+    HeldOut held_out;                           // of documents that are chosen whole
     size_t next_file = 0;
     uint64_t done_bytes = 0;                    // of files before
     std::unique_ptr<ByteStream> stream;
     bool spooling = false;
     uint64_t packed_bytes = 0, spooled_bytes = 0;   // of a stream from a temporary file
     bool json_lines = false;
+    std::string separator;                      // of the documents of a file; empty: it is one
     std::string rest;                           // of a text: bytes read, but not yet in a chunk
-    std::vector<char> lines;                    // of a .jsonl file: [line_begin, line_end) as well
-    size_t line_begin = 0, line_end = 0;
-    uint64_t line = 0;                          // of a .jsonl file
+    std::vector<char> parts;                    // of a file with a separator: [part_begin, part_end) as well
+    size_t part_begin = 0, part_end = 0;
+    uint64_t part = 0;                          // number of the part, from 1: the line of a .jsonl
     bool at_start = true;                       // the next span starts a side of a document
     bool in_validation = false;
     uint64_t text_left = 0;                     // of a text with a cut: bytes until the cut
 
     bool open_next();
+    size_t skip_mark();
     void close_stream();
     void spool();
     void add_text(Chunk& chunk);
-    void add_lines(Chunk& chunk);
-    // The next line of a .jsonl without its newline; after the last newline, the remaining bytes.
-    std::string_view next_line(bool& last);
+    void add_parts(Chunk& chunk);
+    size_t put_json_text(std::string_view row, Chunk& chunk);
+    std::string place() const;                  // FILE:LINE of the part
+    // The next part of the file without its separator; after the last separator, the remaining bytes.
+    std::string_view next_part(bool& last);
 };
-
-// Place to cut a document of `text` for the fraction F; the text's size if there is no valid place.
-size_t validation_cut(std::string_view text, double fraction);
-uint64_t validation_cut(int fd, uint64_t size, double fraction, const std::string& path);

@@ -4,7 +4,8 @@
 #include <bit>
 #include <cstring>
 
-#include "llmc/base/check.h"
+#include <fmt/format.h>
+
 #include "llmc/base/json_events.h"
 #include "llmc/io/unicode/byte_block.h"
 #include "llmc/io/unicode/unicode.h"
@@ -132,31 +133,38 @@ struct Scanner {
     }
 };
 
-// Takes "text" of the outermost object and skips the rest, without building a tree.
+// Takes a string of the outermost object and skips the rest, without building a tree.
 struct TextOf final : JsonEvents {
+    std::string_view field;
     std::string text;
+    std::string names;          // of the object's other strings
+    std::string last;           // the name before the value
     int depth = 0;
-    bool wanted = false, found = false, object = false;
+    bool found = false, object = false;
     std::string error;
 
-    bool null() override { return value(); }
-    bool boolean(bool) override { return value(); }
-    bool negative(int64_t) override { return value(); }
-    bool natural(uint64_t) override { return value(); }
-    bool real(double) override { return value(); }
+    explicit TextOf(std::string_view field) : field(field) {}
+    bool null() override { return true; }
+    bool boolean(bool) override { return true; }
+    bool negative(int64_t) override { return true; }
+    bool natural(uint64_t) override { return true; }
+    bool real(double) override { return true; }
     bool string(std::string& s) override {
-        if (depth == 1 && wanted) {
+        if (depth != 1) return true;
+        if (last == field) {
             text.swap(s);
             found = true;
-        }
-        return value();
+        } else if (names.size() < 100) names += (names.empty() ? "" : ", ") + last;
+        return true;
     }
-    bool key(std::string& s) override { wanted = depth == 1 && s == "text"; return true; }
-    bool start_object() override { object = object || depth == 0; depth++; return value(); }
-    bool start_list() override { depth++; return value(); }
+    bool key(std::string& s) override {
+        if (depth == 1) last.swap(s);
+        return true;
+    }
+    bool start_object() override { object = object || depth == 0; depth++; return true; }
+    bool start_list() override { depth++; return true; }
     bool end_object() override { depth--; return true; }
     bool end_list() override { depth--; return true; }
-    bool value() { wanted = false; return true; }
     void broken(size_t byte, bool, const std::string& why) override {
         error = fmt::format("broken JSON: at its byte {}: ", byte) + why;
     }
@@ -164,14 +172,14 @@ struct TextOf final : JsonEvents {
 
 }  // namespace
 
-bool scan_json_line(std::string_view row, char* out, size_t& bytes) {
+bool scan_json_line(std::string_view row, char* out, size_t& bytes, std::string_view field) {
     Scanner s{row.data(), row.data() + row.size(), out};
     const char* text = nullptr;         // of several the last
     const auto member = [&] {
         const char* key = s.out;
         if (!s.key()) return false;
         const char* begin = s.out;
-        const bool named = std::string_view(key, size_t(begin - key)) == "text";
+        const bool named = std::string_view(key, size_t(begin - key)) == field;
         const bool wanted = named && s.p < s.end && *s.p == '"';
         if (!s.value(1)) return false;
         if (wanted) {
@@ -189,20 +197,16 @@ bool scan_json_line(std::string_view row, char* out, size_t& bytes) {
     return true;
 }
 
-std::string parse_json_text(std::string_view row, std::string& error) {
-    TextOf result;
+std::string parse_json_text(std::string_view row, std::string& error, std::string_view field) {
+    TextOf result(field);
+    error.clear();
     if (!read_json(row, result)) error = result.error;
-    else if (!result.object || !result.found)
-        error = fmt::format("no \"text\" string in the object: \"{:.60}\"", std::string(row.substr(0, 60)));
+    else if (!result.object) error = fmt::format("no object: \"{:.60}\"", std::string(row.substr(0, 60)));
+    else if (!result.found && result.names.empty())
+        error =
+            fmt::format("no string \"{}\" in the object: \"{:.60}\"", field, std::string(row.substr(0, 60)));
+    else if (!result.found)
+        error = fmt::format("no string \"{}\" in the object, but {}: --field=NAME says which is the text",
+                            field, result.names);
     return std::move(result.text);
-}
-
-size_t parse_json_line(std::string_view row, const std::string& path, uint64_t line, char* out) {
-    size_t bytes = 0;
-    if (scan_json_line(row, out, bytes)) return bytes;
-    std::string error;
-    const std::string text = parse_json_text(row, error);
-    CHECK_INPUT(error.empty(), "{}:{}: {}", path, line, error);
-    memcpy(out, text.data(), text.size());
-    return text.size();
 }

@@ -1,5 +1,6 @@
 #include "llmc/io/corpus/tokenize_options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 
@@ -11,13 +12,15 @@
 
 const char* const kTokenizeHelp = R"(Byte-level BPE.
 
-  ./tokenize train  --vocab=N --out=tokenizer.json [--pattern=NAME] INPUT...
+  ./tokenize train  --vocab=N --out=tokenizer.json [--pattern=NAME] [--special=NAME,...] INPUT...
       trains a vocabulary of N ids, end-of-text included; writes Hugging Face's tokenizer.json
       NAME, the pre-tokenization: gpt2 (default), llama3, qwen2, smollm, o200k, nanochat
+      --special: N also counts tokens of these names, <|im_start|> say, which no text yields by itself
   ./tokenize encode --tokenizer=T --out=PREFIX [--val=FRACTION] [--shard-tokens=N] INPUT...
-      writes token shards PREFIX_train_000000.bin, ... and PREFIX_val_000000.bin, ..., which get the last
-      FRACTION of each document's bytes, cut at a line (default: 0, none); N tokens a shard (100000000);
-      earlier shards of PREFIX, of both kinds, are replaced when all are written
+      writes token shards PREFIX_train_000000.bin, ... and PREFIX_val_000000.bin, ...; N tokens a shard
+      (100000000); earlier shards of PREFIX, of both kinds, are replaced when all are written
+      --val: FRACTION of the text is for validation (default: 0, none): whole documents of JSON lines, chosen
+      by their hash; the end of each text file, cut at a line or word. The share reached is printed
   ./tokenize decode --tokenizer=T SHARD...
       text to stdout, byte for byte what went in; <|endoftext|> is printed between documents only
   ./tokenize ids    --tokenizer=T [--added] [FILE|-]
@@ -26,8 +29,13 @@ const char* const kTokenizeHelp = R"(Byte-level BPE.
   ./tokenize info   SHARD...
       header, counts, largest id, tokenizer hash
 
-INPUT   .txt (one document), .jsonl (one a line, its "text"), either with .gz or .zst, a glob, or - (standard
-        input, as .txt); with --as=text a file of any suffix is read as .txt
+INPUT   .txt (one document), .jsonl (a JSON object a line), either with .gz or .zst; a folder of them; a glob,
+        ** for any folders; or - (standard input, as .txt)
+  --as=text|jsonl                   reads other suffixes, and -, as .txt or .jsonl
+  --field=NAME                      the string of an object that is its text (text)
+  --bad-lines=stop|skip|replace     a line that is no JSON, or has no such string: an error (stop), left out, or
+                                    mended: broken characters become U+FFFD, NaN null; with a count
+  --split=TEXT                      a text file has many documents, with TEXT between them
 T       tokenizer.json (byte-level BPE), a folder with GPT-2's vocab.bpe and encoder.json, a .tiktoken file
         (GPT-2's pre-tokenization; end-of-text gets the id after its last rank), or a GGUF file. A
         tokenizer.json and a GGUF file say their pre-tokenization; those of --pattern are known. The name of
@@ -46,6 +54,33 @@ static T number_of(const char* name, const std::string& text, const char* expect
     return number;
 }
 
+template <class E> struct Word { const char* word; E value; };
+constexpr Word<As> kAs[] = {{"text", As::Text}, {"jsonl", As::JsonLines}};
+constexpr Word<BadLines> kBadLines[] = {
+    {"stop", BadLines::Stop}, {"skip", BadLines::Skip}, {"replace", BadLines::Replace}};
+
+template <class E, size_t n>
+static E word_of(const char* name, const std::string& text, const Word<E> (&words)[n]) {
+    std::string expected;
+    for (const Word<E>& w : words) {
+        if (text == w.word) return w.value;
+        expected += (expected.empty() ? "" : ", ") + std::string(w.word);
+    }
+    CHECK_INPUT(false, "--{}={}, expected one of {}", name, text, expected);
+    return words[0].value;
+}
+
+// The parts between commas.
+static std::vector<std::string> names_in(const std::string& text) {
+    std::vector<std::string> names;
+    for (size_t at = 0; at < text.size();) {
+        const size_t end = std::min(text.find(',', at), text.size());
+        names.push_back(text.substr(at, end - at));
+        at = end + 1;
+    }
+    return names;
+}
+
 TokenizeOptions parse_tokenize_options(const char* command, const char* allowed, int argc, char** argv) {
     cxxopts::Options spec("tokenize");
     const auto text = [](const char* otherwise) {
@@ -53,14 +88,16 @@ TokenizeOptions parse_tokenize_options(const char* command, const char* allowed,
     };
     spec.add_options()("tokenizer", "", text(""))("out", "", text(""))("vocab", "", text("0"))(
         "val", "", text("0"))("shard-tokens", "", text("100000000"))("threads", "", text("0"))(
-        "as", "", text("text"))("pattern", "", text("gpt2"))("added", "")(
+        "as", "", text(""))("pattern", "", text("gpt2"))("added", "")("field", "", text("text"))(
+        "bad-lines", "", text("stop"))("split", "", text(""))("special", "", text(""))(
         "inputs", "", cxxopts::value<std::vector<std::string>>());
     spec.parse_positional({"inputs"});
     cxxopts::ParseResult args;
     try { args = spec.parse(argc, argv); } catch (const std::exception& e) {
         CHECK_INPUT(false, "{}; ./tokenize --help lists the commands and options", e.what());
     }
-    for (const char* name : {"tokenizer", "out", "vocab", "val", "shard-tokens", "as", "pattern", "added"})
+    for (const char* name : {"tokenizer", "out", "vocab", "val", "shard-tokens", "as", "pattern", "added",
+                             "field", "bad-lines", "split", "special"})
         CHECK_INPUT(!args.count(name) || strstr(allowed, name),
                     "./tokenize {} takes no --{}; ./tokenize --help lists what it takes", command, name);
     const auto given = [&](const char* name) { return args[name].as<std::string>(); };
@@ -71,9 +108,14 @@ TokenizeOptions parse_tokenize_options(const char* command, const char* allowed,
     o.shard_tokens = number_of<uint64_t>("shard-tokens", given("shard-tokens"), "a number of tokens");
     o.threads = number_of<int>("threads", given("threads"), "a number of threads, or 0 for all cores");
     if (args.count("inputs")) o.inputs = args["inputs"].as<std::vector<std::string>>();
-    o.as_text = args.count("as") > 0;
     o.added = args.count("added") > 0;
-    CHECK_INPUT(given("as") == "text", "--as={}, expected text", given("as"));
+    if (args.count("as")) o.rules.as = word_of("as", given("as"), kAs);
+    o.rules.bad_lines = word_of("bad-lines", given("bad-lines"), kBadLines);
+    o.rules.field = given("field");
+    o.rules.split = given("split");
+    for (const char* name : {"field", "split", "special"})
+        CHECK_INPUT(!args.count(name) || !given(name).empty(), "--{}= needs a text", name);
+    o.special = names_in(given("special"));
     CHECK_INPUT(o.threads >= 0 && o.threads <= 4096, "--threads={}, expected 1 or more, or 0 for all cores",
                 o.threads);
     CHECK_INPUT(o.val >= 0 && o.val < 1, "--val={:g}, expected a fraction of at least 0 and less than 1",

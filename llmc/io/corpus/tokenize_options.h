@@ -4,13 +4,16 @@
 #include <string>
 #include <vector>
 
+#include "llmc/io/corpus/documents.h"
+
 struct TokenizeOptions {
     std::string command, tokenizer, out, pattern;
     uint32_t vocab = 0;
     double val = 0;
     uint64_t shard_tokens = 0;
     int threads = 0;
-    bool as_text = false;           // for any suffix of the inputs
+    TextRules rules = {};
+    std::vector<std::string> special = {};      // names of added tokens of a new vocabulary
     bool added = false;             // names of added tokens become their ids
     std::vector<std::string> inputs = {};
 };

@@ -2,7 +2,10 @@
 
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
+#include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "llmc/base/check.h"
@@ -29,11 +32,34 @@ ByteStream::ByteStream(const std::string& path) : path(path), unpacker(nullptr, 
     const bool gzip = path.ends_with(".gz"), zstd = path.ends_with(".zst");
     if (!gzip && !zstd) return;
     unpacker.reset(new Unpacker);
-    if (zstd) unpacker->zstd = ZSTD_createDStream();
+    if (zstd) {
+        unpacker->zstd = ZSTD_createDStream();
+        ZSTD_DCtx_setParameter(unpacker->zstd, ZSTD_d_windowLogMax,
+                               ZSTD_dParam_getBounds(ZSTD_d_windowLogMax).upperBound);
+    }
     else CHECK(inflateInit2(&unpacker->gzip, 15 + 16) == Z_OK, "zlib");
 }
 
 ByteStream::~ByteStream() = default;
+
+// Ends the program: the frame is damaged, or needs what this program does not have.
+static void refuse_zstd(size_t error, const std::string& path) {
+    const char* why = ZSTD_getErrorName(error);
+    switch (ZSTD_getErrorCode(error)) {
+        case ZSTD_error_frameParameter_windowTooLarge:
+        case ZSTD_error_memory_allocation:
+            CHECK_INPUT(false,
+                        "{}: {}: the window of this zstd file is too long for this machine;\n"
+                        "       pack it again: zstd -dc --long=31 --memory=4GB OLD | zstd --long=27 -o NEW",
+                        path, why);
+            break;
+        case ZSTD_error_dictionary_wrong:
+            CHECK_INPUT(false, "{}: {}: the file was packed with a dictionary;\n"
+                        "       pack it again: zstd -dc -D DICTIONARY OLD | zstd -o NEW", path, why);
+            break;
+        default: CHECK_INPUT(false, "{}: damaged: {}", path, why);
+    }
+}
 
 // A step of unpacking: at least a byte in or out.
 static size_t unpack(Unpacker& u, char* out, size_t bytes, const std::string& path) {
@@ -41,7 +67,7 @@ static size_t unpack(Unpacker& u, char* out, size_t bytes, const std::string& pa
         ZSTD_inBuffer in = {u.packed.data() + u.begin, u.end - u.begin, 0};
         ZSTD_outBuffer to = {out, bytes, 0};
         const size_t hint = ZSTD_decompressStream(u.zstd, &to, &in);
-        CHECK_INPUT(!ZSTD_isError(hint), "{}: damaged: {}", path, ZSTD_getErrorName(hint));
+        if (ZSTD_isError(hint)) refuse_zstd(hint, path);
         u.begin += in.pos;
         u.inside = hint != 0;
         return to.pos;
@@ -63,7 +89,21 @@ static size_t unpack(Unpacker& u, char* out, size_t bytes, const std::string& pa
     return room - u.gzip.avail_out;
 }
 
+std::string_view ByteStream::peek(size_t bytes) {
+    head.resize(bytes);
+    head.resize(read_on(head.data(), bytes));
+    return head;
+}
+
 size_t ByteStream::read(char* out, size_t bytes) {
+    const size_t first = std::min(bytes, head.size());
+    if (first == 0) return read_on(out, bytes);
+    memcpy(out, head.data(), first);
+    head.erase(0, first);
+    return first + read_on(out + first, bytes - first);
+}
+
+size_t ByteStream::read_on(char* out, size_t bytes) {
     if (!unpacker) {
         const size_t n = read_up_to(fd, out, bytes, path);
         consumed += n;

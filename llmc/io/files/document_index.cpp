@@ -74,7 +74,23 @@ DocumentIndex scan_documents(const ShardFile& shard, int32_t eot, const std::fun
 
 static constexpr const char* kRemedy = "remove the file, and the shard is read through for its documents";
 
+void compare_index(const DocumentIndex& index, const ShardFile& shard,
+                   const std::function<void(uint64_t)>& read) {
+    const auto there = scan_documents(shard, index.eot, read).starts;
+    const auto [said, found] =
+        std::mismatch(index.starts.begin(), index.starts.end(), there.begin(), there.end());
+    if (said == index.starts.end() && found == there.end()) return;
+    const auto place = [](const auto& at, const auto& starts) {
+        return at == starts.end() ? std::string("nowhere") : fmt::format("at token {}", *at);
+    };
+    CHECK_INPUT(false, "{}: document {} begins {}, but end-of-text {} stands {} in {}; {}",
+                index_path(shard.info.path), said - index.starts.begin(), place(said, index.starts),
+                index.eot, place(found, there), shard.info.path, kRemedy);
+}
+
 static void check_header(const std::string& path, const IndexHeader& h, uint64_t size, const ShardInfo& s) {
+    CHECK_INPUT(size < sizeof h || memcmp(&h, "MMIDIDX", 7) != 0,
+                "{}: the index of Megatron's data, not of the documents of {}; {}", path, s.path, kRemedy);
     CHECK_INPUT(size >= sizeof h && h.magic == kIndexMagic && h.version == kIndexVersion,
                 "{}: no index of documents: expected magic {}, version {} and a header of {} bytes, found {} "
                 "and {} in {} bytes; {}", path, kIndexMagic, kIndexVersion, sizeof h, h.magic, h.version,

@@ -36,6 +36,10 @@ std::optional<DocumentIndex> read_index(const ShardFile& shard);
 DocumentIndex scan_documents(const ShardFile& shard, int32_t eot,
                              const std::function<void(uint64_t)>& read = {});
 
+// Refuses an index that differs from a pass over the shard.
+void compare_index(const DocumentIndex& index, const ShardFile& shard,
+                   const std::function<void(uint64_t)>& read = {});
+
 std::string index_text(const DocumentIndex& index, uint64_t tokens);     // content of the file
 
 // Appends the offset of each eot in ids. at: offset of ids[0] in the shard.

@@ -10,16 +10,43 @@
 
 static uint64_t join(int32_t low, int32_t high) { return uint64_t(uint32_t(high)) << 32 | uint32_t(low); }
 
-// Whether the head may be ids of 16 bits: GPT-2's end at 50,256. Random bytes pass with a chance of 10^-59.
-static bool all_ids(std::string_view head) {
-    if (head.size() < 32) return false;
-    std::vector<uint16_t> ids(head.size() / 2);
-    memcpy(ids.data(), head.data(), ids.size() * 2);
-    return std::all_of(ids.begin(), ids.end(), [](uint16_t id) { return id <= 50256; });
+template <class Id> static std::vector<Id> ids_in(std::string_view bytes) {
+    std::vector<Id> ids(bytes.size() / sizeof(Id));
+    memcpy(ids.data(), bytes.data(), ids.size() * sizeof(Id));
+    return ids;
+}
+
+// Whether every second number is below `limit`.
+template <class Id> static bool every_second_below(const std::vector<Id>& ids, Id limit) {
+    for (size_t i = 1; i < ids.size(); i += 2)
+        if (ids[i] >= limit) return false;
+    return true;
+}
+
+// The upper half of an id of 32 bits.
+constexpr uint16_t kUpperHalf = kMaxVocabulary >> 16;
+
+// Bytes of the ids that the head of a file may be; 0: none. GPT-2's ids end at 50,256. Random bytes pass with
+// a chance of 10^-59.
+static int bytes_of_ids(std::string_view head) {
+    if (head.size() < 32) return 0;
+    const auto narrow = ids_in<uint16_t>(head);
+    const auto wide = ids_in<uint32_t>(head);
+    if (every_second_below<uint16_t>(narrow, kUpperHalf))
+        return every_second_below<uint32_t>(wide, 1) ? 8 : 4;
+    return std::all_of(narrow.begin(), narrow.end(), [](uint16_t id) { return id <= 50256; }) ? 2 : 0;
+}
+
+// The type of an array's elements, as NumPy's header says: '<i4'.
+static std::string numpy_type(std::string_view head) {
+    const size_t key = head.find("'descr'"), begin = head.find('\'', key + 7);
+    if (key == head.npos || begin == head.npos) return "an unknown type";
+    return std::string(head.substr(begin + 1, std::min<size_t>(head.find('\'', begin + 1) - begin - 1, 20)));
 }
 
 // Kind of a file that is no shard, with the remedy.
 static std::string looks_like(std::string_view head) {
+    const int id_bytes = bytes_of_ids(head);
     auto starts = [&](std::string_view s) {
         return head.size() >= s.size() && std::equal(s.begin(), s.end(), head.begin(), [](char a, char b) {
                    return a == (b | 0x20) || a == b;
@@ -35,16 +62,24 @@ static std::string looks_like(std::string_view head) {
     if (starts("\xe0\xda\x34\x01"))
         return "this is the index of a shard's documents: name the .bin beside it";
     if (starts("\x93numpy"))
-        return "this is an array of NumPy: data/README.md has the lines that make shards of it";
+        return fmt::format(
+            "this is an array of NumPy, of {}: data/README.md has the lines that make shards of it",
+            numpy_type(head));
+    if (starts("mmididx"))
+        return "this is the index of Megatron's data, whose ids are in the .bin beside it: data/README.md "
+               "has the "
+               "lines that make shards of it";
     if (starts("par1"))
         return "this is a Parquet table: write its column of text as .jsonl and make shards with ./tokenize "
                "encode (data/README.md)";
     const bool text = std::all_of(head.begin(), head.end(),
                                   [](char c) { return c >= 32 || c == '\n' || c == '\t' || c < 0; });
     if (text && !head.empty()) return "this looks like text: make shards of it with ./tokenize encode";
-    if (all_ids(head))
-        return "this looks like ids of 2 bytes without a header, as nanoGPT writes them: data/README.md has "
-               "the lines that make shards of it";
+    if (id_bytes)
+        return fmt::format(
+            "this looks like ids of {} bytes without a header, as {} writes them: data/README.md has "
+            "the lines that make shards of it",
+            id_bytes, id_bytes == 2 ? "nanoGPT" : "Megatron");
     return "make shards with ./tokenize encode";
 }
 
@@ -59,6 +94,34 @@ static void check_magic(const std::string& path, std::string_view head, int32_t 
     const int32_t expected = magic == kShardMagic16 ? kShardVersion16 : kShardVersion32;
     CHECK_INPUT(version == expected, "{}: a token shard of version {}, expected version {} for magic {}",
                 path, version, expected, magic);
+}
+
+// Refuses a size that contradicts the header.
+static void check_size(const ShardInfo& s, uint64_t size) {
+    const int other = s.id_bytes == 2 ? 4 : 2;
+    const auto expected = [&](int id_bytes) { return kShardHeaderBytes + s.tokens * uint64_t(id_bytes); };
+    CHECK_INPUT(
+        s.tokens == 0 || size != expected(other),
+        "{}: the header's magic says ids of {} bytes, but {} tokens in {} bytes have ids of {} bytes: "
+        "these need magic {}, version {}",
+        s.path, s.id_bytes, s.tokens, size, other, other == 4 ? kShardMagic32 : kShardMagic16,
+        other == 4 ? kShardVersion32 : kShardVersion16);
+    CHECK_INPUT(size == expected(s.id_bytes),
+                "{}: {}: header says {} tokens = {} bytes, file has {}\n       copy or make it again", s.path,
+                size < expected(s.id_bytes) ? "truncated" : "too long", s.tokens, expected(s.id_bytes), size);
+}
+
+// Refuses ids of 4 bytes that are counted as twice as many of 2: every second one is an upper half.
+static void check_width(const ShardFile& shard) {
+    const ShardInfo& s = shard.info;
+    std::vector<int32_t> ids(size_t(std::min<uint64_t>(s.tokens, 512)));
+    if (s.id_bytes != 2 || s.vocab || ids.size() < 64) return;
+    read_tokens(shard, 0, ids.size(), ids.data());
+    CHECK_INPUT(
+        !every_second_below<int32_t>(ids, kUpperHalf) || *std::max_element(ids.begin(), ids.end()) < 256,
+        "{}: the header's magic says ids of 2 bytes, but every second one is below {}: these are ids of 4 "
+        "bytes, which need magic {}, version {} and half the count (data/README.md has lines that write it)",
+        s.path, kUpperHalf, kShardMagic32, kShardVersion32);
 }
 
 // The fields that llm.c leaves zero.
@@ -99,12 +162,9 @@ ShardFile open_shard_file(const std::string& path) {
     CHECK_INPUT(header.tokens >= 0, "{}: the header says {} tokens: the file is damaged", path,
                 header.tokens);
     info.tokens = uint64_t(header.tokens);
-    const uint64_t expected = kShardHeaderBytes + info.tokens * uint64_t(info.id_bytes);
-    CHECK_INPUT(size == expected,
-                "{}: {}: header says {} tokens = {} bytes, file has {}\n       copy or make it again",
-                path, size < expected ? "truncated" : "too long", info.tokens,
-                expected, size);
+    check_size(info, size);
     read_ours(header, info);
+    check_width(s);
     return s;
 }
 

@@ -58,12 +58,25 @@ struct Documents {
 };
 }  // namespace
 
-// Sizes of shards without an index, in bytes; takes an unknown eot from the first index.
+// Bytes of a corpus' first shards whose indexes are compared with them at the start, on rank 0. Of the others
+// a row that does not fit its index is an error when it is read.
+constexpr uint64_t kComparedBytes = 1'000'000'000;
+
+static uint64_t bytes_of(const ShardFile& s) { return s.info.tokens * uint64_t(s.info.id_bytes); }
+
+static bool is_compared(const ShardFile& shard, uint64_t& budget) {
+    if (context.rank != 0 || bytes_of(shard) > budget) return false;
+    budget -= bytes_of(shard);
+    return true;
+}
+
+// Bytes of shards that are read through; takes an unknown eot from the first index.
 static uint64_t look_for_indexes(std::span<const ShardFile> shards, int64_t& eot) {
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, budget = kComparedBytes;
     for (const ShardFile& s : shards) {
-        if (!file_exists(index_path(s.info.path))) bytes += s.info.tokens * uint64_t(s.info.id_bytes);
-        else if (eot < 0) eot = read_index(s)->eot;
+        const bool has_index = file_exists(index_path(s.info.path));
+        if (!has_index || is_compared(s, budget)) bytes += bytes_of(s);
+        if (has_index && eot < 0) eot = read_index(s)->eot;
     }
     return bytes;
 }
@@ -96,10 +109,12 @@ PackedRows pack_documents(const std::string& name, std::span<const ShardFile> sh
         return it->second;
     };
     Documents documents(T);
+    uint64_t budget = kComparedBytes;
     for (size_t s = 0; s < shards.size(); s++) {
         const std::optional<DocumentIndex> beside = read_index(shards[s]);
         const DocumentIndex& index = beside ? *beside : scanned(shards[s]);
         check_eot(index, shards[s], eot);
+        if (beside && is_compared(shards[s], budget)) compare_index(index, shards[s], read);
         for (const uint32_t start : index.starts) documents.begins(first[s] + start);
     }
     documents.ends(first.back());

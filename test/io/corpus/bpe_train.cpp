@@ -95,3 +95,26 @@ TEST(no_token_is_longer_than_the_limit) {
     for (uint32_t id = 0; id < v.size(); id++) longest = std::max(longest, v.text_of(id).size());
     EXPECT(longest > kMaxTokenBytes / 4 && longest <= kMaxTokenBytes, "%zu bytes", longest);
 }
+
+// Names of --special are added tokens behind end-of-text, also after saving and loading.
+TEST(special_tokens_of_a_new_vocabulary) {
+    const std::string out = test::temporary_directory() + "/special.json",
+                      train = "./tokenize train --vocab=400 --out=" + out + " " + kData + "corpus.txt ";
+    const auto r = test::run(train + "'--special=<|im_start|>,<|im_end|>'");
+    EXPECT(r.code == 0, "%s", r.err.c_str());
+    const Tokenizer t = Tokenizer::load(out);
+    EXPECT(t.vocab_size() == 400 && t.eot() == 397 && t.vocabulary.find_added("<|im_start|>") == 398 &&
+           t.vocabulary.find_added("<|im_end|>") == 399, "%u ids, end-of-text %u", t.vocab_size(), t.eot());
+    const auto ids = [&](const std::string& options) {
+        return test::run("printf '<|im_end|>' | ./tokenize ids --tokenizer=" + out + options).out;
+    };
+    EXPECT(ids(" --added") == "399\n" && ids("").size() > 10, "'%s' '%s'", ids(" --added").c_str(),
+           ids("").c_str());
+    for (const char* bad : {"<|endoftext|>", "a,a", "a,,b", "", "e", "\xff"}) {
+        const auto refused = test::run(train + "'--special=" + bad + "'");
+        EXPECT(refused.code == kExitConfig && refused.err.find("--special") != refused.err.npos, "%s: %d %s",
+               bad, refused.code, refused.err.c_str());
+    }
+    EXPECT(test::run("./tokenize train --vocab=257 --special=x --out=" + out + " Makefile --as=text").code ==
+           kExitConfig);
+}

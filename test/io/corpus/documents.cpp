@@ -91,8 +91,8 @@ TEST(every_kind_of_input_gives_the_same_text) {
                 EXPECT(got.size() == 1 && got[0].train + got[0].val == text && got[0].has_val == (f > 0),
                        "%s, chunks of %zu", name, chunk);
                 if (f > 0)
-                    EXPECT(got[0].train.size() == validation_cut(text, f) && got[0].train.back() == '\n',
-                           "%s", name);
+                    EXPECT(got[0].val.size() * 10 > text.size() * 9 / 10,
+                           "%s: %zu of %zu", name, got[0].val.size(), text.size());
             }
         }
     }
@@ -134,30 +134,10 @@ TEST(json_lines) {
     for (const char* name : {"a.jsonl", "a.jsonl.gz"}) {
         for (const size_t chunk : {5, 1 << 18}) {
             const auto got = documents_of({path_of(name)}, 0, chunk);
-            EXPECT(got.size() == 4, "%zu", got.size());
+            EXPECT(got.size() == 3, "%zu: a text without a character is no document", got.size());
             EXPECT(got[0].train == "one\ntwo\n" && got[1].train == "\xc3\xa9\xf0\x9f\x98\x80" &&
-                   got[2].train.empty() && got[3].train == "no newline at the end");
+                   got[2].train == "no newline at the end");
         }
-    }
-    const auto cut = documents_of({path_of("a.jsonl")}, 0.5, 1 << 18);
-    EXPECT(cut[0].train == "one\n" && cut[0].val == "two\n" && !cut[3].has_val);
-}
-
-TEST(the_cut_is_at_the_nearest_line) {
-    EXPECT(validation_cut("aaaa\nbbbb\ncccc\n", 0.4) == 10);
-    EXPECT(validation_cut("aaaa\nbbbb\ncccc\n", 0.1) == 10, "the end is no cut");
-    EXPECT(validation_cut("aaaa\nbbbbbbbbbb", 0.5) == 5 && validation_cut("aaaaaaaaaa\nbbbb", 0.9) == 11);
-    EXPECT(validation_cut("one line", 0.5) == 8 && validation_cut("one line\n", 0.5) == 9 &&
-           validation_cut("", 0.5) == 0 && validation_cut("a\nb", 0) == 3);
-    for (uint64_t seed = 0; seed < 200; seed++) {
-        std::string text(philox(seed, 0, 0).x[0] % 300000, 'x');
-        for (uint64_t i = 0; i < seed % 5 && !text.empty(); i++)
-            text[philox(seed, 1, i).x[0] % text.size()] = '\n';
-        write_file(path_of("cut"), text);
-        const Fd f = open_read(path_of("cut"));
-        const double fraction = uniform(seed, 2, 0);
-        EXPECT(validation_cut(f.fd, text.size(), fraction, "cut") == validation_cut(text, fraction),
-               "seed %llu", (unsigned long long)seed);
     }
 }
 
@@ -237,7 +217,9 @@ TEST(command_line) {
     EXPECT(piped.code == 0 && piped.out == ids.out);
     const auto encoded =
         test::run("cat " + kData + "hard.txt | ./tokenize encode" + t + " --val=0.1 --out=" + out + " -");
-    EXPECT(encoded.code == 0 && encoded.err.empty(), "exit %d %s", encoded.code, encoded.err.c_str());
+    EXPECT(encoded.code == 0 && encoded.err.starts_with("warning: <|endoftext|> stands 2 times") &&
+               std::count(encoded.err.begin(), encoded.err.end(), '\n') == 1, "exit %d %s", encoded.code,
+           encoded.err.c_str());
     const auto decoded = test::run("./tokenize decode" + t + " " + out + "_train_*.bin");
     const auto rest = test::run("./tokenize decode" + t + " '" + out + "_val_*.bin'");
     EXPECT(decoded.out + rest.out == read_file(kData + "hard.txt") && rest.out.size() > 500,

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "llmc/base/numbers/rng.h"
 #include "test/test.h"
 
 static std::string path_of(const std::string& name) { return test::temporary_directory() + "/" + name; }
@@ -148,4 +149,32 @@ TEST(foreign_and_damaged_files_are_named) {
     refused(shard_header(20240801, 7, 0, INT32_MAX), {"2147483647", "1048576", "damaged"});
     refused(shard_header(20240801, 7, 0, -1), {"-1", "damaged"});
     EXPECT(test::fatal_of([] { open_shard_file("/nowhere/x.bin"); }).code == kExitConfig);
+}
+
+// Ids of a width that the header does not say, and of arrays of other programs.
+TEST(ids_of_another_width) {
+    const auto raw = [](const auto& ids) {
+        return std::string(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof ids[0]);
+    };
+    std::vector<int32_t> wide(400);
+    for (size_t i = 0; i < wide.size(); i++) wide[i] = int32_t(philox(1, 2, i).x[0] % 100000);
+    const std::vector<int64_t> longs(wide.begin(), wide.end());
+    const std::vector<uint16_t> narrow(wide.begin(), wide.end());
+    refused(raw(wide), {"ids of 4 bytes without a header", "Megatron", "data/README.md"});
+    refused("\n " + raw(wide).substr(2), {"ids of 4 bytes without a header"});
+    refused(raw(longs), {"ids of 8 bytes without a header"});
+    refused("MMIDIDX" + std::string(100, '\0'), {"Megatron", "the .bin beside it"});
+    refused("\x93NUMPY\1\1v\1{'descr': '<i4', 'fortran_order': False, }" + std::string(100, '\0'),
+            {"NumPy, of <i4", "data/README.md"});
+    refused("\x93NUMPY", {"NumPy"}), refused("\x93NUMPY'descr': '", {"NumPy"});
+    refused(shard_header(20240520, 1, 400) + raw(wide),
+            {"ids of 2 bytes", "400 tokens in 2624 bytes", "20240801"});
+    refused(shard_header(20240801, 7, 400) + raw(narrow), {"ids of 4 bytes", "20240520, version 1"});
+    refused(shard_header(20240520, 1, 800) + raw(wide), {"every second one is below 16", "20240801"});
+    for (const uint16_t other : {0, 20000}) {       // every second one is small, or all are; both are ids
+        std::vector<uint16_t> ids(800, 3);
+        for (size_t i = 0; i < ids.size(); i += 3) ids[i] = other;
+        write_file(path_of("narrow.bin"), shard_header(20240520, 1, 800) + raw(ids));
+        EXPECT(open_shard_file(path_of("narrow.bin")).info.tokens == 800);
+    }
 }

@@ -171,6 +171,17 @@ TEST(an_index_gives_the_rows_of_a_scan) {
            named.shards());
     const auto rows = rows_of(named, 0, named.rows());
     EXPECT(rows == rows_of(unnamed, 0, named.rows()), "the index says which id ends a text");
+    const ShardFile shard = open_shard_file(path_of("indexed_000001.bin"));
+    DocumentIndex shifted = *read_index(shard);
+    const string kept = read_file(index_path(shard.info.path));
+    shifted.starts[shifted.starts.size() / 2 + 1]++;
+    write_file(index_path(shard.info.path), index_text(shifted, shard.info.tokens));
+    EXPECT(test::fatal_of([&] { read_index(shard); }).code == 0, "a place where read_index() looks");
+    expect_words("shifted in its middle", test::fatal_of([&] {
+                     open_set(all, 50, true, {RowKind::Documents, 499});
+                 }),
+                 {"indexed_000001.idx", "end-of-text 499", "remove the file"});
+    write_file(index_path(shard.info.path), kept);
     expect_words("another id", test::fatal_of([&] { open_set(all, 50, true, {RowKind::Documents, 498}); }),
                  {"indexed_000000.idx", "end-of-text is id 499", "data.tokenizer", "498"});
     for (const string& path : glob_files(path_of("indexed_*.idx"))) {

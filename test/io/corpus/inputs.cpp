@@ -1,0 +1,285 @@
+// Which files ./tokenize reads and as what: kinds, folders, encodings, broken lines; which of their text is
+// for validation.
+#include <zstd.h>
+
+#include <cmath>
+
+#include "llmc/base/files.h"
+#include "llmc/base/numbers/rng.h"
+#include "llmc/io/corpus/documents.h"
+#include "test/test.h"
+
+static const std::string kData = "test/data/tokenizer/", kRanks = " --tokenizer=" + kData + "hf.tiktoken ";
+static std::string path_of(const std::string& name) { return test::temporary_directory() + "/" + name; }
+static bool has(const std::string& text, const std::string& word) { return text.find(word) != text.npos; }
+
+static uint64_t cut_of(const std::string& text, double fraction, uint64_t begin = 0) {
+    write_file(path_of("cut"), text);
+    return validation_cut(open_read(path_of("cut")).fd, begin, text.size(), fraction, "cut");
+}
+
+TEST(the_cut_is_at_a_line_or_a_word) {
+    const std::string line(99, 'x'), lines = line + "\n" + line + "\n" + line + "\n" + line + "\n";
+    EXPECT(cut_of(lines, 0.27) == 300 && cut_of(lines, 0.23) == 300, "the nearest line");
+    EXPECT(cut_of("aa bb cc dd ee ff gg hh ii jj\n", 0.2) == 23, "a word: no line is near");
+    EXPECT(cut_of(line + "\n" + "aa bb cc dd ee ff", 0.05) == 111, "a line is too far");
+    EXPECT(cut_of("aaaa\r\nbbbb", 0.5) == 6, "line breaks stay whole");
+    EXPECT(cut_of("\xe4\xbd\xa0\xe5\xa5\xbd\xe4\xbd\xa0", 0.5) == 3, "a character");
+    EXPECT(cut_of("one word", 0.1) == 8 && cut_of("", 0.5) == 0 && cut_of("a\nb", 0) == 3 &&
+           cut_of("a", 0.99) == 1, "no part of it");
+    EXPECT(cut_of("\xef\xbb\xbf" "ab cd ef gh", 0.5, 3) == 8, "a mark is no text");
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        std::string text(philox(seed, 0, 0).x[0] % 300000, 'x');
+        for (uint64_t i = 0; i < seed % 5 * 100 && !text.empty(); i++)
+            text[philox(seed, 1, i).x[0] % text.size()] = seed % 3 ? '\n' : ' ';
+        const uint64_t held = uint64_t(double(text.size()) * uniform(seed, 2, 0)), D = text.size();
+        const uint64_t cut = cut_of(text, uniform(seed, 2, 0)), target = D - held;
+        const auto error = [&](uint64_t at) { return at < target ? target - at : at - target; };
+        const bool line_start = cut > 0 && cut < D && text[cut - 1] == '\n', near = error(cut) <= held / 8;
+        EXPECT(cut == D ? held == 0 : error(cut) <= std::max<uint64_t>(held / 8, 1024),
+               "seed %llu: %llu of %llu", (unsigned long long)seed, (unsigned long long)cut,
+               (unsigned long long)target);
+        for (uint64_t at = 1; at < D; at++)
+            EXPECT(text[at - 1] != '\n' || error(at) > held / 8 ||
+                       (line_start && near && error(cut) <= error(at)),
+                   "seed %llu: a line at %llu", (unsigned long long)seed, (unsigned long long)at);
+    }
+}
+
+// Whole documents of any length, about F of them, in the same share at any fraction; equal texts together.
+TEST(documents_for_validation_are_whole_and_f_of_all) {
+    std::string rows;
+    size_t bytes = 0;
+    const auto text_of = [](uint64_t i) {
+        return std::to_string(i) + std::string(philox(3, 4, i).x[0] % (i % 7 ? 200 : 3000), 'a') + "\nend";
+    };
+    for (uint64_t i = 0; i < 4000; i++) {
+        std::string text = text_of(i);
+        bytes += text.size();
+        text.replace(text.find('\n'), 1, "\\n");
+        rows += "{\"text\": \"" + text + "\"}\n";
+    }
+    write_file(path_of("many.jsonl"), rows);
+    for (const double f : {0.0, 0.01, 0.1, 0.5, 0.9}) {
+        DocumentReader reader({path_of("many.jsonl")}, f, ".");
+        double held = 0;
+        uint64_t i = 0;
+        for (Chunk chunk; reader.next(chunk);)
+            for (const DocumentSpan& p : chunk.spans) {
+                const std::string text(chunk.text.data() + p.begin, p.end - p.begin);
+                EXPECT(p.starts_document && text == text_of(i++), "document %llu is cut",
+                       (unsigned long long)i);
+                held += p.validation ? double(text.size()) : 0;
+            }
+        EXPECT(i == 4000 && std::abs(held / double(bytes) - f) <= f * 0.06, "%g for %g", held / double(bytes),
+               f);
+    }
+    HeldOut many{.fraction = 0.1};
+    std::vector<bool> sides[2];
+    for (int again = 0; again < 2; again++)
+        for (uint64_t i = 0; i < 20000; i++) sides[again].push_back(many.choose("text " + std::to_string(i)));
+    size_t apart = 0;
+    for (size_t i = 1000; i < 20000; i++) apart += sides[0][i] != sides[1][i];
+    EXPECT(apart == 0, "%zu equal documents are on two sides", apart);
+    HeldOut whale{.fraction = 0.1};
+    for (int i = 0; i < 100; i++) whale.choose(std::string(100, char('0' + i)));
+    EXPECT(!whale.choose(std::string(1 << 20, 'x')), "one document makes all of validation");
+}
+
+struct Encoded {
+    int code;
+    std::string said, train, val;       // stdout and stderr; decoded shards
+};
+
+// ./tokenize encode with these arguments.
+static Encoded encode(const std::string& arguments) {
+    const std::string out = path_of("encoded"), decode = "cat /dev/null; ./tokenize decode" + kRanks + out;
+    const auto r =
+        test::run("rm -f " + out + "*; ./tokenize encode" + kRanks + "--out=" + out + " " + arguments);
+    return {r.code, r.out + r.err, test::run(decode + "_train_*.bin 2>/dev/null").out,
+            test::run(decode + "_val_*.bin 2>/dev/null").out};
+}
+
+TEST(the_share_of_validation_is_said) {
+    std::string rows, words;
+    for (int i = 0; i < 100; i++)
+        rows += "{\"text\": \"Chapter " + std::to_string(i) + "\\nof some words\"}\n";
+    for (int i = 0; i < 3000; i++) words += "words ";
+    write_file(path_of("rows.jsonl"), rows), write_file(path_of("words.txt"), words);
+    write_file(path_of("one.jsonl"), "{\"text\": \"one document\"}\n");
+    for (const char* name : {"rows.jsonl", "words.txt"}) {
+        const Encoded e = encode("--val=0.1 " + path_of(name));
+        const double share = double(e.val.size()) / double(e.val.size() + e.train.size());
+        EXPECT(e.code == 0 && std::abs(share - 0.1) < 0.02 && has(e.said, "\nvalidation: ") &&
+                   has(e.said, "% of the tokens") && !has(e.said, "warning"),
+               "%s: %g %s", name, share, e.said.c_str());
+    }
+    const Encoded none = encode("--val=0.1 " + path_of("one.jsonl")), unasked = encode(path_of("one.jsonl"));
+    EXPECT(
+        none.code == 0 && has(none.said, "warning: validation has 0% of the tokens, --val=0.1 asks for 10%"),
+        "%s", none.said.c_str());
+    EXPECT(!has(unasked.said, "validation: ") && !has(unasked.said, "warning"), "%s", unasked.said.c_str());
+}
+
+TEST(ends_of_documents_in_a_text) {
+    const std::string text =
+        "Once there was a girl.\n<|endoftext|>\n\nOnce there was\n\na boy.\n<|endoftext|>\n";
+    write_file(path_of("stories.txt"), text);
+    const Encoded plain = encode(path_of("stories.txt"));
+    EXPECT(plain.code == 0 && plain.train == text &&
+               has(plain.said, "warning: <|endoftext|> stands 2 times") && has(plain.said, "--split="),
+           "%s", plain.said.c_str());
+    const Encoded split = encode("'--split=<|endoftext|>' " + path_of("stories.txt"));
+    EXPECT(split.train == "Once there was a girl.<|endoftext|>Once there was\n\na boy." &&
+           has(split.said, "2 documents") && !has(split.said, "warning"), "'%s' %s", split.train.c_str(),
+           split.said.c_str());
+    // the separator at every place of the buffer
+    for (size_t bytes = 1; bytes < 60; bytes++) {
+        DocumentReader reader({path_of("stories.txt")}, 0, ".", {.split = "<|endoftext|>"});
+        reader.chunk_bytes = bytes;
+        std::string read;
+        for (Chunk chunk; reader.next(chunk);) read.append(chunk.text.data(), chunk.size);
+        EXPECT(read == "Once there was a girl.Once there was\n\na boy." && reader.documents == 2, "%zu: '%s'",
+               bytes, read.c_str());
+    }
+    write_file(path_of("rows.jsonl"), "{\"text\": \"a<|endoftext|>b\"}\n");
+    EXPECT(has(encode(path_of("rows.jsonl")).said, "stands 1 time in"));
+    const Encoded useless = encode("--split=x " + path_of("rows.jsonl"));
+    EXPECT(useless.code == kExitConfig && has(useless.said, "--split"), "%s", useless.said.c_str());
+}
+
+TEST(encodings_other_than_utf8) {
+    const std::string mark = "\xef\xbb\xbf";
+    write_file(path_of("mark.txt"), mark + "Anne\n");
+    write_file(path_of("mark.jsonl"), mark + "{\"text\": \"Anne\"}\n");
+    EXPECT(encode(path_of("mark.txt")).train == "Anne\n" && encode(path_of("mark.jsonl")).train == "Anne");
+    EXPECT(encode("--val=0.5 " + path_of("mark.txt")).train == "Ann");
+    EXPECT(encode("--val=0.5 - < " + path_of("mark.txt")).train == "Ann");
+    const auto ids = test::run("./tokenize ids" + kRanks + path_of("mark.txt"));
+    EXPECT(std::count(ids.out.begin(), ids.out.end(), '\n') > 3, "ids is of all bytes: %s", ids.out.c_str());
+    std::string little, big;
+    for (const char c : std::string("Anne Elliot was kind.\n")) {
+        little += c, little += '\0';
+        big += '\0', big += c;
+    }
+    for (const std::string& text : {"\xff\xfe" + little, "\xfe\xff" + big, little, big}) {
+        for (const char* name : {"wide.txt", "wide.jsonl"}) {
+            write_file(path_of(name), text);
+            const Encoded e = encode(path_of(name));
+            EXPECT(
+                e.code == kExitConfig && has(e.said, name) && has(e.said, "UTF-16") && has(e.said, "iconv"),
+                "%s", e.said.c_str());
+        }
+    }
+    write_file(path_of("zeros.txt"), std::string("a few zeros\0\0 in a text\0", 24));
+    EXPECT(encode(path_of("zeros.txt")).code == 0);
+}
+
+TEST(texts_without_a_character) {
+    write_file(path_of("empty.jsonl"), "{\"text\": \"\"}\n{\"text\": \"Anne\"}\n{\"text\": \"\"}\n");
+    write_file(path_of("empty.txt"), "");
+    const Encoded e = encode(path_of("empty.jsonl") + " " + path_of("empty.txt"));
+    EXPECT(e.code == 0 && e.train == "Anne" && has(e.said, "warning: 3 empty texts left out") &&
+               has(e.said, "empty.jsonl:1") && has(e.said, "1 document, "),
+           "'%s' %s", e.train.c_str(), e.said.c_str());
+    const auto t =
+        test::run("./tokenize train --vocab=260 --out=" + path_of("t.json") + " " + path_of("empty.jsonl"));
+    EXPECT(has(t.err, "2 empty texts"), "%s", t.err.c_str());
+}
+
+TEST(lines_that_are_broken) {
+    const std::string good = "{\"text\": \"good\"}\n", path = path_of("bad.jsonl");
+    const std::pair<const char*, const char*> bad[] = {     // a line, and what mending makes of it
+        {"{\"text\": \"a NaN\", \"x\": [NaN, -Infinity], \"y\": {\"z\": Infinity}}", "a NaN"},
+        {"{\"text\": \"half \\ud800\\n\"}", "half \xef\xbf\xbd\n"},
+        {"{\"text\": \"\\udc00\\ud83d\\ude00\\\\ud800\"}", "\xef\xbf\xbd\xf0\x9f\x98\x80\\ud800"},
+        {"{\"text\": \"latin \xe9\", \"x\": \"\\\"NaN\"}", "latin \xef\xbf\xbd"},
+        {"{\"text\": \"cut", nullptr},
+        {"{\"text\": 3}", nullptr},
+        {"no JSON", nullptr}};
+    for (const auto& [line, text] : bad) {
+        write_file(path, good + line + "\n" + good);
+        const Encoded stop = encode(path), skip = encode("--bad-lines=skip " + path),
+                      replace = encode("--bad-lines=replace " + path);
+        EXPECT(
+            stop.code == kExitConfig && has(stop.said, "bad.jsonl:2: ") && has(stop.said, "--bad-lines=skip"),
+            "%s: %s", line, stop.said.c_str());
+        const std::string end = "<|endoftext|>", left = "good" + end + "good";
+        EXPECT(skip.code == 0 && skip.train == left && has(skip.said, "warning: 1 bad line left out") &&
+               has(skip.said, "bad.jsonl:2"), "%s: '%s' %s", line, skip.train.c_str(), skip.said.c_str());
+        EXPECT(replace.code == 0 && replace.train == (text ? "good" + end + text + end + "good" : left) &&
+               has(replace.said, text ? "1 bad line mended" : "1 bad line left out"), "%s: '%s' %s", line,
+               replace.train.c_str(), replace.said.c_str());
+    }
+    EXPECT(encode("--bad-lines=mend " + path).code == kExitConfig);
+}
+
+TEST(another_field) {
+    write_file(path_of("content.jsonl"),
+               "{\"content\": \"Anne\", \"text\": \"no\", \"url\": \"u\", \"n\": 1}\n");
+    EXPECT(encode("--field=content " + path_of("content.jsonl")).train == "Anne");
+    const Encoded e = encode("--field=body " + path_of("content.jsonl"));
+    EXPECT(e.code == kExitConfig && has(e.said, "content.jsonl:1: no string \"body\"") &&
+           has(e.said, "content, text, url: --field="), "%s", e.said.c_str());
+}
+
+TEST(folders_and_kinds_of_files) {
+    const std::string d = path_of("tree");
+    for (const char* sub : {"/a/b", "/.hidden", "/a [1]", "/none"}) make_directories(d + sub);
+    write_file(d + "/1.txt", "one"), write_file(d + "/a/2.jsonl", "{\"text\": \"two\"}\n");
+    write_file(d + "/a/b/3.txt", "three"), write_file(d + "/a [1]/4.txt", "four");
+    write_file(d + "/.hidden/5.txt", "five"), write_file(d + "/a/b/6.md", "six");
+    write_file(d + "/none/7.json", "{\"text\": \"seven\"}\n");
+    const std::string end = "<|endoftext|>", all = "one" + end + "four" + end + "two" + end + "three";
+    for (const std::string& inputs : {d, d + "/", d + "/*.txt " + d + "/a*", "'" + d + "/**/*.txt' '" + d +
+                                      "/**/*.jsonl'"}) {
+        const Encoded e = encode(inputs);
+        EXPECT(
+            e.code == 0 && e.train.size() == all.size() && has(e.said, "3 text files, 1 file of JSON lines"),
+            "%s: '%s' %s", inputs.c_str(), e.train.c_str(), e.said.c_str());
+    }
+    const Encoded folder = encode(d);
+    EXPECT(folder.train == all && has(folder.said, "of other kinds, left out: 2 files"), "'%s' %s",
+           folder.train.c_str(), folder.said.c_str());
+    EXPECT(encode("'" + d + "/**/b/*.txt'").train == "three" &&
+           encode("'" + d + "/*/**'").code == kExitConfig);
+    const Encoded text = encode("--as=text " + d), lines = encode("--as=jsonl " + d + "/none");
+    EXPECT(has(text.train, "six") && has(text.train, end + "two" + end) && has(text.said, "5 text files"),
+           "'%s' %s", text.train.c_str(), text.said.c_str());
+    EXPECT(lines.train == "seven" && encode("--as=jsonl - < " + d + "/none/7.json").train == "seven", "%s",
+           lines.said.c_str());
+    const std::pair<const char*, const char*> refused[] = {{"7.json", "--as=jsonl"},
+                                                           {"c4.json.gz", "--as=jsonl"},
+                                                           {"t.parquet", "data/README.md"},
+                                                           {"t.xz", "xz -dc"}};
+    for (const auto& [name, word] : refused) {
+        write_file(d + "/none/" + name, "x");
+        const Encoded e = encode(d + "/none/" + name);
+        EXPECT(e.code == kExitConfig && has(e.said, word) && !has(e.said, "--as=text"), "%s", e.said.c_str());
+    }
+    const Encoded none = encode(d + "/none");
+    EXPECT(none.code == kExitConfig && has(none.said, "among its 4 files"), "%s", none.said.c_str());
+}
+
+// A frame whose window is longer than zstd reads without being asked; a window that nobody reads.
+TEST(long_windows_of_zstd) {
+    const std::string text = read_file(kData + "hard.txt");
+    ZSTD_CCtx* z = ZSTD_createCCtx();
+    ZSTD_CCtx_setParameter(z, ZSTD_c_windowLog, 28);
+    std::string packed(ZSTD_compressBound(text.size()), '\0');
+    ZSTD_inBuffer in = {text.data(), text.size(), 0};
+    ZSTD_outBuffer out = {packed.data(), packed.size(), 0};
+    EXPECT(ZSTD_compressStream2(z, &out, &in, ZSTD_e_flush) == 0 &&    // the frame does not know its size
+           ZSTD_compressStream2(z, &out, &in, ZSTD_e_end) == 0);
+    ZSTD_freeCCtx(z);
+    packed.resize(out.pos);
+    write_file(path_of("long.txt.zst"), packed);
+    const Encoded e = encode(path_of("long.txt.zst"));
+    EXPECT(e.code == 0 && e.train == text, "%s", e.said.c_str());
+    EXPECT(uint8_t(packed[5]) == (28 - 10) << 3, "the window is 0x%02x", uint8_t(packed[5]));
+    packed[5] = char(31 << 3);          // 2^41 bytes
+    write_file(path_of("longer.txt.zst"), packed);
+    const Encoded longer = encode(path_of("longer.txt.zst"));
+    EXPECT(longer.code == kExitConfig && has(longer.said, "window") && has(longer.said, "--long=27") &&
+           !has(longer.said, "damaged"), "%s", longer.said.c_str());
+}
