@@ -33,8 +33,8 @@ INPUT   .txt (one document), .jsonl (a JSON object a line), either with .gz or .
         ** for any folders; or - (standard input, as .txt)
   --as=text|jsonl                   reads other suffixes, and -, as .txt or .jsonl
   --field=NAME                      the string of an object that is its text (text)
-  --bad-lines=stop|skip|replace     a line that is no JSON, or has no such string: an error (stop), left out, or
-                                    mended: broken characters become U+FFFD, NaN null; with a count
+  --bad-lines=stop|skip|replace     a line that is no JSON, or has no such string: an error (stop), left out,
+                                    or mended: broken characters become U+FFFD, NaN null; with a count
   --split=TEXT                      a text file has many documents, with TEXT between them
 T       tokenizer.json (byte-level BPE), a folder with GPT-2's vocab.bpe and encoder.json, a .tiktoken file
         (GPT-2's pre-tokenization; end-of-text gets the id after its last rank), or a GGUF file. A
