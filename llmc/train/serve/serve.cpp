@@ -104,8 +104,8 @@ void serve_page(const ServedPage& page) {
                                  .threads = page.threads,
                                  .headers = kHeaders,
                                  .answer = answer};
-    const HttpServer server(service, page.readers.flag);
     page.look();
+    const HttpServer server(service, page.readers.flag);
     const std::string address = fmt::format("http://{}:{}/{}", shown_host(host), server.port,
                                             token.empty() ? "" : "?token=" + token);
     print("{}\n{}; Ctrl-C ends\n", address, page.about());
