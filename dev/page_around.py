@@ -58,7 +58,7 @@ def table(page):
 
 
 def settings(page):
-    rows = ("[...document.querySelectorAll('#settings .wide tr')].map(r => [...r.children].map("
+    rows = ("[...document.querySelectorAll('#facts tr')].map(r => [...r.children].map("
             "c => c.textContent))")
     page.js("document.querySelector('#none').click()")
     for box in (0, 1):
@@ -74,7 +74,7 @@ def settings(page):
           verdict.endswith("at step 200, 1 restart, 1 spike, 1 skipped step"), verdict)
     took = found["Time in steps"], found["Energy"]
     check("time and energy", took[0] == ["8.2 s", "16 s"] and "kWh" in took[1][0], took)
-    rest = page.js("document.querySelector('#settings .rest').textContent")
+    rest = page.js("document.querySelector('#settings details').textContent")
     check("equal ones are folded", "model.layers4" in rest and "seed" not in rest, rest)
     page.js("document.querySelector('#all').click()")
 
@@ -122,7 +122,7 @@ def paper(page):
     wide = page.js("[...document.querySelectorAll('main, .panel > *, figure, table')].map(e => "
                    "e.getBoundingClientRect().right).reduce((a, b) => Math.max(a, b))")
     check("nothing is wider than the paper", wide <= 720, wide)
-    check("folded settings are open", page.js("document.querySelector('.rest').open"))
+    check("folded settings are open", page.js("document.querySelector('#settings details').open"))
     pages = page.ask("Page.printToPDF")["data"]
     check("a PDF", len(pages) > 50000, len(pages))
     page.js("window.dispatchEvent(new Event('afterprint'))")

@@ -83,8 +83,8 @@ function folderText() {
 // ---- controls
 
 const PARTS = {
-  charts: "Charts", table: "Runs", settings: "Settings", tasks: "Scores", texts: "Texts", ranks: "Ranks",
-  health: "Health",
+  charts: "Charts", table: "Runs", facts: "Summary", tasks: "Scores", texts: "Texts", ranks: "Ranks",
+  health: "Health", settings: "Settings",
 };
 
 /** After a change of the view. */
@@ -238,7 +238,7 @@ function connect() {
 function print(on) {
   document.documentElement.classList.toggle("print", on);
   for (const chart of charts.values()) chart.visible ||= on;
-  for (const folded of document.querySelectorAll(".rest")) folded.open = on;
+  for (const folded of document.querySelectorAll("#settings details")) folded.open = on;
   drawAll();
   for (const {plot, canvas} of charts.values()) {
     plot.style.background = on ? `url(${canvas.toDataURL()}) 0 0 / 100% 100%` : "";
@@ -252,5 +252,6 @@ readAddress();
 makeControls();
 showControls();
 if (live) connect(); else embedded.forEach(receiveRun);
+if (!live) byId("charts").before(byId("facts"));
 if (live) setInterval(dataCame, 5000);                           // ages, and ranks that were drawn too early
 redraw();

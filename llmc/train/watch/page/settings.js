@@ -41,28 +41,27 @@ const FACTS = [
 ];
 const MOST_COMPARED = 12;               // runs side by side
 
-/** Facts of the shown runs, and their settings: of one run all, of several those that differ; the rest is folded. */
+/** Facts of the shown runs, and what differs between their settings; folded, what does not. */
 function showSettings(shown) {
-  const panel = byId("settings"), having = tableOrder([...shown]).slice(0, MOST_COMPARED);
-  panel.hidden = !having.length;
-  const all = having.map(settingsOf), paths = [...new Set(all.flatMap(settings => [...settings.keys()]))];
+  const having = tableOrder([...shown]).slice(0, MOST_COMPARED), all = having.map(settingsOf);
+  const paths = [...new Set(all.flatMap(settings => [...settings.keys()]))];
   const isEqual = path => all.every(settings => settings.get(path) === all[0].get(path));
-  const rowOf = (head, texts) => make("tr", {}, make("th", {text: head, scope: "row", class: "left"}),
-    ...texts.map(text => make("td", {class: "left", text, title: text})));
-  const settingRows = some => some.map(path => rowOf(path, all.map(settings => settings.get(path) ?? "–")));
+  const differ = paths.filter(path => !isEqual(path)), equal = paths.filter(isEqual);
   const facts = FACTS.map(([head, text]) => [head, having.map(text)])
     .filter(([, texts]) => texts.some(text => text !== "–"));
-  const key = JSON.stringify([facts, having.map(run => run.name), all.map(settings => [...settings])]);
+  const rows = [...facts, ...differ.map(path => [path, all.map(settings => settings.get(path) ?? "–")])];
+  const key = JSON.stringify([rows, having.map(run => run.name), equal.map(path => all[0].get(path))]);
+  const panel = byId("facts"), folded = byId("settings").querySelector("details");
   if (panel.dataset.shown === key) return;
   panel.dataset.shown = key;
-  const heads = [["", "left"], ...having.map(run => [run.name, "left"])];
-  const differ = having.length > 1 ? paths.filter(path => !isEqual(path)) : [];
-  const rest = paths.filter(path => !differ.includes(path)), folded = make("details", {class: "rest"});
-  folded.open = panel.querySelector("details")?.open ?? false;
-  folded.append(make("summary", {text: having.length > 1 ? "Settings that are equal" : "All settings"}),
-    makeTable(heads.slice(0, 2), rest.map(path => rowOf(path, [all[0].get(path)]))));
-  const more = shown.length - having.length;
-  panel.replaceChildren(panel.firstElementChild, make("div", {class: "wide"},
-    makeTable(heads, [...facts.map(([head, texts]) => rowOf(head, texts)), ...settingRows(differ)])),
-  ...rest.length ? [folded] : [], ...more > 0 ? [make("p", {class: "muted", text: `and ${more} more runs`})] : []);
+  panel.hidden = !having.length;
+  byId("settings").hidden = !equal.length;
+  setText(folded.firstChild, having.length > 1 ? "Equal in all runs" : "All");
+  const rowOf = (head, texts) => make("tr", {}, make("th", {text: head, scope: "row", class: "left"}),
+    ...texts.map(text => make("td", {class: "left", text, title: text})));
+  const more = shown.length - having.length, heads = ["", ...having.map(run => run.name)].map(text => [text, "left"]);
+  panel.lastChild.replaceChildren(makeTable(heads, rows.map(([head, texts]) => rowOf(head, texts))),
+    ...more > 0 ? [make("p", {class: "muted", text: `and ${more} more runs`})] : []);
+  folded.replaceChildren(folded.firstChild,
+    makeTable([["", "left"], ["", "left"]], equal.map(path => rowOf(path, [all[0].get(path)]))));
 }
