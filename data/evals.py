@@ -253,7 +253,7 @@ def fetch_and_write(names, args):
     if not missing:
         return
     path = os.path.join(args.out, WHEEL)
-    kind = Kind(size_of_wheel, is_wheel, verify, lambda size: "")
+    kind = Kind(size_of_wheel, is_wheel, verify, lambda size: "", "task files")
     fetch(f"{args.base_url.rstrip('/')}/{WHEEL}", path, args, kind)
     with zipfile.ZipFile(path) as wheel:
         for name in missing:
@@ -268,7 +268,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
     here = os.path.dirname(os.path.abspath(__file__))
     parser.add_argument("--out", default=os.path.join(here, "evals"))
-    parser.add_argument("--tasks", default=",".join(TASKS), help="some of them (all: 25)")
+    parser.add_argument("--tasks", default=",".join(TASKS), help=f"some of: {', '.join(TASKS)}")
     parser.add_argument("--base-url", default=BASE_URL)
     parser.add_argument("--timeout", type=float, default=60, help="seconds without a byte: broken off")
     args = parser.parse_args()

@@ -78,9 +78,10 @@ def is_complete(path):
 #     is_complete(path)         whether a file is whole; raises Wrong for another kind of file
 #     verify(part, source)      raises Wrong for a download of another kind
 #     about(size)               words on the content
-Kind = collections.namedtuple("Kind", "size_of is_complete verify about")
+#     what                      the files' name for people
+Kind = collections.namedtuple("Kind", "size_of is_complete verify about what")
 SHARD = Kind(size_of_shard, is_complete, lambda part, source: None,
-             lambda size: f", {(size - HEADER) // 2} tokens")
+             lambda size: f", {(size - HEADER) // 2} tokens", "shards")
 
 
 def open_at(url, offset, timeout):
@@ -154,7 +155,7 @@ def reporter(name):
     return report
 
 
-def look_for_server(url, seconds):
+def look_for_server(url, seconds, what):
     """Raises Wrong where no server answers. A thread asks: a search for an address knows no timeout."""
     problem = ["no answer"]
 
@@ -175,7 +176,7 @@ def look_for_server(url, seconds):
         raise Wrong(f"{url}: {problem[0]}. Are there certificates? apt-get install ca-certificates")
     if problem[0]:
         raise Wrong(f"{urllib.parse.urlsplit(url).netloc} cannot be reached: {problem[0]}. Call again with a "
-                    "network, name a mirror by --base-url, or copy shards from another machine to --out")
+                    f"network, name a mirror by --base-url, or copy {what} from another machine to --out")
 
 
 def fetch(url, path, args, kind=SHARD):
@@ -185,7 +186,7 @@ def fetch(url, path, args, kind=SHARD):
         print(f"{name}  is here")
         return
     if not args.reached and not url.startswith("file:"):
-        look_for_server(url, FIRST_ANSWER)
+        look_for_server(url, FIRST_ANSWER, kind.what)
         args.reached = True
     part = path + ".part"
     for attempt in range(args.retries + 1):

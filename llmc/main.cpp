@@ -10,7 +10,7 @@
 #include "llmc/base/guard/obituary.h"
 #include "llmc/base/host/machine.h"
 #include "llmc/base/host/openmp.h"
-#include "llmc/base/progress.h"
+#include "llmc/base/terminal.h"
 #include "llmc/base/config/options.h"
 #include "llmc/base/guard/supervisor.h"
 #include "llmc/base/host/version.h"

@@ -167,7 +167,10 @@ def main():
     try:
         import matplotlib
     except ImportError:
-        sys.exit(f"error: no matplotlib for {sys.executable}: apt-get install python3-matplotlib")
+        system = sys.executable.startswith("/usr/bin/")
+        pip = f"{sys.executable} -m pip install matplotlib"
+        install = "apt-get install python3-matplotlib" if system else pip
+        sys.exit(f"error: no matplotlib for {sys.executable}: {install}")
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 

@@ -3,7 +3,8 @@
 #include <cstdio>
 
 #include "llmc/base/json.h"
+#include "llmc/base/terminal.h"
 
 void warning_message(const std::string& message) {
-    fprintf(stderr, "warning: %s\n", for_terminal(message).c_str());
+    fprintf(stderr, "%swarning: %s\n", line_start(2), for_terminal(message).c_str());
 }

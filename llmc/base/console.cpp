@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "llmc/base/terminal.h"
+
 // Three digits and a prefix of a thousand to the power k.
 static std::string scaled(double v, const char* const* prefixes, int count) {
     int k = 0;
@@ -66,6 +68,6 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
 }
 
 void print_event(const char* label, const std::string& text) {
-    print("{:>15}  {}\n", label, text);
+    print("{}{:>15}  {}\n", line_start(1), label, text);
     fflush(stdout);
 }

@@ -1,5 +1,7 @@
 #include "llmc/base/progress.h"
 
+#include <fcntl.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,11 +12,13 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
+#include "llmc/base/terminal.h"
 
 double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// base/terminal.h
 static bool terminals[2], noted;
 
 void note_terminals() {
@@ -23,6 +27,17 @@ void note_terminals() {
 }
 
 bool on_terminal(int descriptor) { return noted ? terminals[descriptor - 1] : isatty(descriptor); }
+
+int terminal_columns() {
+    const int terminal = open("/dev/tty", O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (terminal < 0) return 0;
+    winsize size = {};
+    const bool known = ioctl(terminal, TIOCGWINSZ, &size) == 0;
+    close(terminal);
+    return known ? size.ws_col : 0;
+}
+
+const char* line_start(int descriptor) { return on_terminal(descriptor) ? "\r\x1b[K" : ""; }
 
 Progress::Progress(std::string what, const char* unit, uint64_t total)
     : what(std::move(what)),

@@ -21,10 +21,5 @@ struct Progress {
     void done();             // removes the line from a terminal
 };
 
-// Whether output of descriptor 1 or 2 ends on a terminal. note_terminals() keeps the answers for both, before
-// a pipe takes the terminal's place (base/guard/screen.cpp).
-bool on_terminal(int descriptor);
-void note_terminals();
-
 double seconds_now();        // of a monotonic clock
 std::string today();         // "2026-11-26", in UTC

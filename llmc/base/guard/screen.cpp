@@ -13,6 +13,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/host/start_thread.h"
 #include "llmc/base/progress.h"
+#include "llmc/base/terminal.h"
 
 static constexpr int kPipeBytes = 1 << 20;
 static constexpr double kStuck = 1;         // seconds

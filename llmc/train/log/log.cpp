@@ -114,29 +114,6 @@ void RunLog::done(const RunState& state, const StepMeter::Totals& totals, size_t
 // ---------------------------------------------------------------------------------------------------------
 // steps
 
-static std::string fixed(fmt::format_string<double> format, double v) {
-    return std::isfinite(v) ? fmt::vformat(format, fmt::make_format_args(v)) : "n/a";
-}
-
-void RunLog::print_step(const StepReport& r) {
-    static constexpr char kColumns[] = "{:>15}  {:>9}  {:>9}  {:>9}  {:>9}  {:>10}  {:>8}  {:>6}  {:>12}";
-    const double joules = r.joules / double(cfg_.train.batch_tokens);
-    const bool energy = std::isfinite(joules);
-    if (header_due_) {
-        print(kColumns, "step", "loss", "norm", "lr", "ms", "tokens/s", "TFLOP/s", "mfu", "left");
-        print("{}\n", energy ? "  J/token" : "");
-        header_due_ = false;
-    }
-    const std::string step = std::to_string(r.step) + "/" + std::to_string(cfg_.train.steps);
-    print(kColumns, step, fixed("{:.5f}", r.loss), fixed("{:.4f}", r.norm), fixed("{:.3e}", r.lr),
-          fixed("{:.1f}", r.ms), grouped(std::llround(r.tokens_per_s)), fixed("{:.4f}", r.tflops),
-          fixed("{:.1f}%", 100 * r.mfu), human_seconds(r.seconds_left));
-    if (energy) print("  {:>7.2g}", joules);
-    print("\n");
-    if (!r.finite) print_event("skipped", "loss or gradient is not finite: the weights stay as they are");
-    fflush(stdout);
-}
-
 // As metrics.jsonl has times and rates, and so every other file.
 static double to_thousandths(double v) { return std::round(v * 1e3) / 1e3; }
 
@@ -196,8 +173,11 @@ void RunLog::train(const StepReport& r) {
     if (!writes_) return;
     write_row(r);
     report(r);
-    const bool due = cfg_.log.every && (r.step % cfg_.log.every == 0 || r.step == cfg_.train.steps);
-    if (due || (cfg_.log.every && !r.finite)) print_step(r);
+    const int64_t every = std::max<int64_t>(1, cfg_.log.every);
+    const bool due = r.step % every == 0 || r.step == cfg_.train.steps || !r.finite;
+    if (cfg_.log.every) lines_.add(r, cfg_.train.steps, cfg_.train.batch_tokens, due);
+    if (cfg_.log.every && !r.finite)
+        print_event("skipped", "loss or gradient is not finite: the weights stay as they are");
     note_rate(r);
 }
 

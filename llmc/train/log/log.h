@@ -11,6 +11,7 @@
 #include "llmc/train/log/comm_log.h"
 #include "llmc/train/log/health_rows.h"
 #include "llmc/train/log/run_header.h"
+#include "llmc/train/log/step_lines.h"
 #include "llmc/train/log/step_meter.h"
 #include "llmc/train/log/tasks.h"
 #include "llmc/train/report/event_file.h"
@@ -49,11 +50,11 @@ private:
     PrometheusFile prometheus_;             // log.prometheus
     bool writes_ = false;                   // on rank 0
     bool failed_ = false;                   // a row could not be written, and a warning is printed
-    bool header_due_ = true, mfu_noted_ = false;
+    StepLines lines_;
+    bool mfu_noted_ = false;
 
     void write(const std::string& line);
     void write_row(const StepReport& r);
     void report(const StepReport& r);       // to the files of other programs
-    void print_step(const StepReport& r);
     void note_rate(const StepReport& r);
 };

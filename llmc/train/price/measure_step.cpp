@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <optional>
 
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
@@ -117,8 +118,12 @@ static RecordedStep measured_step(Model& model, Loader& data, const Measuring& h
     run();  // touches memory for the first time
     const double first = run();
     times.emplace_back(first, 1);
-    for (int left = int(std::min<double>(how.seconds / first, kMost)); left > 0; left--) {
+    const int more = int(std::min<double>(how.seconds / first, kMost));
+    std::optional<Progress> progress;
+    if (world.index == 0) progress.emplace("measure this machine", "steps", uint64_t(more));
+    for (int done = 1; done <= more; done++) {
         const double took = run();
+        if (progress) progress->update(uint64_t(done));
         times.emplace_back(took, steps.size() - 1);
     }
     std::sort(times.begin(), times.end());

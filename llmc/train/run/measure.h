@@ -38,8 +38,11 @@ struct PeakMemory {
 // memory.
 double matmul_tflops();
 
-// The matmul rate behind mfu, summed over the ranks: log.peak_tflops for each rank if set; else measured on a
-// CPU, the maker's figure of a GPU. 0: unknown for a rank.
+// measured, or the best of earlier runs with equal precision and threads, from the user's cache.
+double best_tflops(double measured);
+
+// The matmul rate behind mfu, summed over the ranks: log.peak_tflops for each rank if set; else on a
+// CPU the best that runs of this user have measured, on a GPU the maker's figure. 0: unknown for a rank.
 double peak_tflops(const Axis& ranks, const LogConfig& log);
 
 }  // namespace PRECISION

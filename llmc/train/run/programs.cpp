@@ -8,7 +8,7 @@
 
 #include "llmc/base/console.h"
 #include "llmc/base/json.h"
-#include "llmc/base/progress.h"
+#include "llmc/base/terminal.h"
 #include "llmc/base/guard/launcher.h"
 #include "llmc/io/text/chat.h"
 #include "llmc/comm/transport/launch.h"

@@ -1,6 +1,7 @@
 #include "llmc/train/run/step_log.h"
 
 #include "llmc/base/context.h"
+#include "llmc/ops/ops.h"
 
 namespace PRECISION {
 
@@ -68,6 +69,7 @@ Signals StepLog::write(size_t left) {
         asked |= model.votes.asked();
         StepReport report{.step = s.step, .loss = result.loss, .norm = result.norm, .lr = s.lr,
                           .finite = result.finite, .joules = result.joules};
+        if (context.rank == 0 && cfg.log.every) report.memory_bytes = ops::device_in_use();
         meter.measure(report, result.arrived);
         trace.end(meter.measured);
         log.train(report);

@@ -89,8 +89,7 @@ TEST(metrics_are_those_of_the_interface) {
 
 TEST(columns_are_aligned) {
     Config c = small("columns");
-    c.log.every = 2;
-    c.train.batch_tokens = 64;
+    c.log.every = 2, c.train.batch_tokens = 64;
     // these steps take no time: their rates are far off
     const std::vector<string> all = lines(printed([&] { a_run(c, 9, 1e4); }));
     std::vector<string> steps;
@@ -174,6 +173,27 @@ TEST(rates_agree_with_the_clock) {
     info.peak_tflops = 1e-6, c.log.every = 0;
     r = row();
     EXPECT(number(r, "mfu") > 1 && has("mfu above 100"), "%s", r.c_str());
+}
+
+// Times and rates of a row are means of its interval; loss and norm are the step's.
+TEST(a_row_has_the_means_of_its_interval) {
+    StepLines rows;
+    const string screen = printed([&] {
+        rows.add({.step = 1, .loss = 3, .ms = 100, .tflops = 4, .mfu = 0.4}, 8, 64, false);
+        rows.add({.step = 2, .loss = 2, .ms = 300, .tflops = 2, .mfu = 0.2}, 8, 64, true);
+        rows.add({.step = 3, .loss = 1, .ms = 50, .tflops = 8, .mfu = 0.8}, 8, 64, true);
+    });
+    for (const char* cells : {"2/8    2.00000", " 200.0         320    2.5000   25.0%",
+                              "3/8    1.00000", "  50.0       1,280    8.0000   80.0%"})
+        EXPECT(screen.find(cells) != string::npos, "no '%s' in %s", cells, screen.c_str());
+}
+TEST(a_narrow_screen_gets_fewer_columns) {
+    const std::vector<StepColumn> all = {{"step", "1", 15, 1}, {"norm", "2", 8, 3}, {"loss", "3", 9, 2}};
+    for (const auto& [room, left] : {std::pair{0, 3}, {36, 3}, {35, 2}, {26, 2}, {25, 1}, {3, 1}}) {
+        const auto columns = fitting_columns(all, room);
+        EXPECT(int(columns.size()) == left && columns.back().title == string(left == 1 ? "step" : "loss"),
+               "%d characters: %zu columns", room, columns.size());
+    }
 }
 
 // ---------------------------------------------------------------------------------------------------------

@@ -254,3 +254,24 @@ TEST(shards_of_another_tokenizer_are_refused) {
     EXPECT(ran.code == 78 && has(ran.err, "text_val_000000.bin") && has(ran.err, "data.tokenizer"),
            "code %d, '%s'", ran.code, ran.err.c_str());
 }
+
+// The peak behind mfu is the best that this machine has shown, in the cache of the user.
+TEST(a_busy_machine_does_not_lower_the_peak) {
+    const string config = tiny_program_config("peak"), cache = folder("peak_cache"),
+                 file = cache + "/train_gpt/matmul_rates.json", out = folder("peak");
+    std::filesystem::remove_all(cache);
+    const auto peak = [&] {
+        std::filesystem::remove_all(out);
+        const Ran ran = run("XDG_CACHE_HOME=" + cache + " ./train_gpt " + config + " --train.steps=1");
+        EXPECT(ran.code == 0, "%d, %s", ran.code, ran.err.c_str());
+        return rows_of("peak", "start").at(0).at("peak_tflops").get<double>();
+    };
+    const double measured = peak();
+    json rates = json::parse(std::ifstream(file));
+    EXPECT(rates.size() == 1 && rates.front() == measured, "%s", rates.dump().c_str());
+    rates.front() = 1e6;
+    std::ofstream(file) << rates;
+    EXPECT_NEAR(peak(), 1e6, 0);
+    std::ofstream(file) << "[";
+    EXPECT(peak() < 1e3 && json::parse(std::ifstream(file)).size() == 1, "a damaged file");
+}

@@ -45,10 +45,10 @@ import socket, threading, fineweb
 server = socket.create_server(("127.0.0.1", 0))
 url = "http://127.0.0.1:%d/x" % server.getsockname()[1]
 try:
-    fineweb.look_for_server(url, 0.3)
+    fineweb.look_for_server(url, 0.3, "task files")
     assert False, "a silent server"
 except fineweb.Wrong as e:
-    assert "cannot be reached" in str(e), e
+    assert "cannot be reached" in str(e) and "copy task files from" in str(e), e
 def answer():
     while True:
         peer = server.accept()[0]
@@ -56,7 +56,7 @@ def answer():
         peer.sendall(b"HTTP/1.0 404 \x1b[2J\r\n\r\n")
         peer.close()
 threading.Thread(target=answer, daemon=True).start()
-fineweb.look_for_server(url, 60)
+fineweb.look_for_server(url, 60, "shards")
 assert fineweb.printable("\x1b\ud800\u00e9") == "\\x1b\\ud800\u00e9"
 EOF)py");
     EXPECT(asked.code == 0, "%s", asked.err.c_str());
