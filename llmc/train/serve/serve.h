@@ -37,7 +37,7 @@ Readers readers_of(const PagePlace& place, const char* flag);
 struct ServedPage {
     PagePlace place;
     const Readers& readers;
-    int threads;                                           // connections at once
+    int threads;                                           // requests at once
     std::function<HttpAnswer(const HttpRequest&)> answer;  // called by many threads
     std::function<std::string()> about;  // what is printed below the address, once the page is served
     std::function<void()> look = [] {};  // called a few times a second

@@ -7,7 +7,7 @@
 #include "llmc/base/json.h"
 #include "llmc/train/watch/watch_service.h"
 
-static constexpr int kMostThreads = 96;         // connections at once
+static constexpr int kMostThreads = 96;         // requests at once
 
 int watch_runs(const std::string& root, const PagePlace& place) {
     CHECK_INPUT(is_directory(root), "--watch={}: no such folder", root);

@@ -1,4 +1,5 @@
 // --watch over real sockets: what is answered, to whom, and that no page waits for another.
+#include <future>
 #include <optional>
 
 #include "llmc/train/serve/serve.h"
@@ -176,6 +177,28 @@ TEST(requests_that_never_become_whole_end) {
     for (Connection& c : slow) c.read("", 3);
     EXPECT(seconds_now() - begin < 4, "they stay for %.1f s", seconds_now() - begin);
     for (const Connection& c : slow) EXPECT(c.got.empty(), "%s", c.got.c_str());
+}
+
+// One thread, whose answer waits: some requests queue, the others are told so at once.
+TEST(requests_beyond_the_queue_get_503) {
+    std::promise<void> end;
+    const std::shared_future<void> ended = end.get_future();
+    const auto answer = [&](const HttpRequest&) {
+        ended.wait();
+        return HttpAnswer{.body = "late\n"};
+    };
+    const HttpServer server({.host = "127.0.0.1", .threads = 1, .answer = answer}, "--watch");
+    std::vector<Connection> asking;
+    for (int i = 0; i < 230; i++) asking.emplace_back(server.port).send_text("HEAD / HTTP/1.1\r\n\r\n");
+    EXPECT(asking.back().read("", 5) && status(asking.back().got) == 503, "%s", asking.back().got.c_str());
+    end.set_value();
+    int late = 0;
+    for (Connection& c : asking) {
+        c.read("", 5);
+        late += status(c.got) == 200;
+        EXPECT(body(c.got).empty(), "%s", c.got.c_str());
+    }
+    EXPECT(late >= 200 && late < 230, "%d of 230 are answered", late);
 }
 
 TEST(requests_are_read) {

@@ -83,7 +83,7 @@ function drawMap(place, run, rows, path, at) {
     });
     return square;
   })]);
-  const range = values.length ? `${statisticText(path, lo)} (pale) to ${statisticText(path, hi)}` : "no positive value";
+  const range = values.length ? `${statisticText(path, lo)} (faint) to ${statisticText(path, hi)}` : "no positive value";
   const label = `steps ${grouped(steps[0])} to ${grouped(steps.at(-1))}: ${range}`;
   const map = make("div", {class: "map", role: "img", "aria-label": label}, ...cells);
   map.style.gridTemplateColumns = `max-content repeat(${steps.length}, minmax(5px, 22px))`;
