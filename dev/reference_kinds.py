@@ -43,6 +43,7 @@ KINDS = {       # settings of the model, of the optimizer, steps
                ADAMW, 10),
     "qwen3": ({**LLAMA, "norm_eps": 1e-6, "head_channels": 6, "qk_norm": "before", "window": [5, 0]},
               ADAMW, 10),
+    "qwen2": ({**LLAMA, "norm_eps": 1e-6, "qkv_bias": True}, ADAMW, 10),
     "nanochat": ({**SIZES, **MODERN, "norm_gain": False, "norm_eps": 1e-6, "embed_norm": True, "kv_heads": 2,
                   "qk_norm": "after", "qk_gain": False, "activation": "relu2", "ffn_channels": 32,
                   "tied": False, "softcap": 2},
@@ -91,15 +92,14 @@ def has_values(m, i):
 def shapes(m):
     """Names and shapes of the trainer's tensors (llmc/model/params.h)."""
     C, V, (D, KV) = m["channels"], m["vocab"], sizes(m)
-    A, ffn, bias = m["heads"] * D, m["ffn_channels"], m.get("bias", True)
-    rows = A + 2 * KV * D
-    inner = 2 * ffn if m["activation"] == "swiglu" else ffn
-    gain = {"w": (C,)} if m.get("norm_gain", True) else {}
-    norm = lambda name: {name + k: v for k, v in gain.items()}
-    linear = lambda name, out, cols: {name + "w": (out, cols), **({name + "b": (out,)} if bias else {})}
+    A, ffn, biases = m["heads"] * D, m["ffn_channels"], m.get("bias", True)
+    rows, inner = A + 2 * KV * D, 2 * ffn if m["activation"] == "swiglu" else ffn
+    norm = lambda name: {name + "w": (C,)} if m.get("norm_gain", True) else {}
+    bias = lambda name, out, has=biases: {name + "b": (out,)} if has else {}
+    linear = lambda name, out, cols: {name + "w": (out, cols), **bias(name, out)}
     heads = {"qnw": (D,), "knw": (D,)} if m.get("qk_norm") and m.get("qk_gain", True) else {}
-    block = {**norm("ln1"), **linear("qkv", rows, C), **heads, **linear("attproj", C, A), **norm("ln2"),
-             **linear("fc", inner, C), **linear("fcproj", C, ffn)}
+    block = {**norm("ln1"), **linear("qkv", rows, C), **bias("qkv", rows, m.get("qkv_bias", biases)), **heads,
+             **linear("attproj", C, A), **norm("ln2"), **linear("fc", inner, C), **linear("fcproj", C, ffn)}
     mixes = {"residw": (1,), "x0w": (1,)} if m.get("shortcut") == "x0" else {}
     values = {"gatew": (KV, GATE), "wve": (V, KV * D)}
     rows_of = lambda i: {**mixes, **block, **(values if has_values(m, i) else {})}

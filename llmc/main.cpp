@@ -40,7 +40,7 @@ struct Precision {
     Planner planner;
     int (*generate)(Config, const Mesh&, const Prompt&);
     int (*evaluate)(Config, const Mesh&);
-    int (*export_model)(Config, const Mesh&, const std::string&);
+    int (*export_model)(Config, const Mesh&, const std::string&, bool overwrite);
 };
 static constexpr Precision precisions[] = {
     {"fp32", fp32::train, fp32::plan, {fp32::planned, fp32::estimate, fp32::drawn_step}, fp32::generate,
@@ -96,7 +96,7 @@ static void adopt_model(Options& options) {
     if (options.report) return;
     if (options.export_to) check_export_format(*options.export_to);
     if (!options.export_to && !options.generate && !options.evaluate)
-        return adopt_open_model(cfg, launcher().rank == 0);
+        return adopt_open_model(cfg, launcher().rank == 0, options.plan ? Opens::Shape : Opens::Model);
     const std::string init = cfg.model.init;
     if (init != "" && !starts_random(init)) adopt_whole_model(cfg, model_of(init));
     const int64_t ranks = std::max({1, cfg.parallel.ranks, launcher().world});
@@ -137,7 +137,8 @@ static int run(Options& options) {
         return code;
     }
     const auto body = [&](Config c, const Mesh& mesh) {
-        if (options.export_to) return precision_of(c, false).export_model(c, mesh, *options.export_to);
+        const auto& to = options.export_to;
+        if (to) return precision_of(c, false).export_model(c, mesh, *to, options.overwrite);
         if (options.generate) {
             const Prompt prompt{*options.generate, options.chat, options.system};
             return precision_of(c, false).generate(c, mesh, prompt);

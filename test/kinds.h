@@ -12,8 +12,8 @@ inline const ModelConfig kKinds[] = {
     {.norm_gain = false, .bias = false, .attention_scale = 0.5, .activation = Activation::Relu2,
      .ffn_channels = 24},
     {.norm = NormKind::RmsNorm, .window = {3}, .activation = Activation::Swiglu, .ffn_channels = 36},
-    {.norm = NormKind::RmsNorm, .bias = false, .position = PositionKind::Rope, .kv_heads = 2,
-     .activation = Activation::Swiglu},                                                         // Llama
+    {.norm = NormKind::RmsNorm, .bias = false, .qkv_bias = true, .position = PositionKind::Rope,
+     .kv_heads = 2, .activation = Activation::Swiglu},                                          // Qwen2
     {.kv_heads = 2, .head_channels = 24, .embed_norm = true},
     {.norm = NormKind::RmsNorm, .norm_eps = 1e-6, .bias = false, .position = PositionKind::Rope,
      .rope_theta = 1e2, .rope_scaling = {true, 4, 1, 3, 20}, .qk_norm = QkNorm::Before,

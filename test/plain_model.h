@@ -30,7 +30,8 @@ struct PlainModel {
     Vector linear(const Vector& x, const std::string& name) const {
         const Vector w = get(name + ".weight");
         Vector y(w.size() / x.size());
-        if (m.bias) y = get(name + ".bias");
+        const bool of_qkv = name.ends_with("q_proj") || name.ends_with("k_proj") || name.ends_with("v_proj");
+        if (m.bias || (m.qkv_bias && of_qkv)) y = get(name + ".bias");
         for (size_t o = 0; o < y.size(); o++)
             for (size_t i = 0; i < x.size(); i++) y[o] += w[o * x.size() + i] * x[i];
         return y;

@@ -31,6 +31,7 @@ struct ModelKind {
     bool rms = false;           // RMSNorm in place of LayerNorm
     bool gain = true;           // of norms
     bool bias = true;           // of matrices, and of LayerNorm
+    bool qkv_bias = true;       // of the matrix of queries, keys and values
     bool tied = true;           // the head is wte
     bool embed_norm = false;    // right after the embedding
     bool shortcut = false;      // from the embedding into each block
@@ -73,7 +74,8 @@ inline Dims make_dims(const ModelConfig& settings, const Axis& tp = {}) {
             .W = (NH + 2 * KV) * D, .F = m.ffn_channels / tp.size,
             .V = m.vocab, .Vp = Vp, .v0 = tp.index * Vp, .maxT = m.context,
             .tp = tp.size, .tp_index = tp.index,
-            .kind = {.rms = m.norm == NormKind::RmsNorm, .gain = m.norm_gain, .bias = m.bias, .tied = m.tied,
+            .kind = {.rms = m.norm == NormKind::RmsNorm, .gain = m.norm_gain, .bias = m.bias,
+                     .qkv_bias = m.bias || m.qkv_bias, .tied = m.tied,
                      .embed_norm = m.embed_norm, .shortcut = m.shortcut != Shortcut::None,
                      .values = m.value_embeddings != ValueEmbeddings::None,
                      .documents = m.document_mask, .init = m.init_kind,

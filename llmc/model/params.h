@@ -117,7 +117,7 @@ template <class T> std::vector<ParamRow<BlockTensors<T>>> block_params(const Dim
     using enum Init;
     const int C = d.C, A = d.A, K = d.K, W = d.W, F = d.F, P = d.P(), tp = d.tp;
     const int gain = d.kind.gain ? C : 0, shift = d.kind.shift() ? C : 0, bias = d.kind.bias;
-    const int D = d.D, of_head = d.kind.qk_gain ? D : 0;
+    const int D = d.D, qkv_bias = d.kind.qkv_bias, of_head = d.kind.qk_gain ? D : 0;
     const int mixes = d.kind.shortcut, values = d.has_values(l) ? d.V : 0, gates = values ? d.KV : 0,
               heads = d.KV * tp;
     const std::array<int, 3> qkv = {A, K, K}, halves = P > F ? std::array{F, F, 0} : std::array{0, 0, 0};
@@ -128,7 +128,7 @@ template <class T> std::vector<ParamRow<BlockTensors<T>>> block_params(const Dim
     { &G::ln1w,     {"ln1w",     gain,     1,   C,      None, Ones,     false} },
     { &G::ln1b,     {"ln1b",     shift,    1,   C,      None, Zeros,    false} },
     { &G::qkvw,     {"qkvw",     W,        C,   W * tp, Rows, Matrix,   true,  qkv} },
-    { &G::qkvb,     {"qkvb",     bias * W, 1,   W * tp, Rows, Zeros,    false, qkv} },
+    { &G::qkvb,     {"qkvb", qkv_bias * W, 1,   W * tp, Rows, Zeros,    false, qkv} },
     { &G::qnw,      {"qnw",      of_head,  1,   D,      None, Ones,     false} },
     { &G::knw,      {"knw",      of_head,  1,   D,      None, Ones,     false} },
     { &G::attprojw, {"attprojw", C,        A,   C,      Cols, Residual, true } },

@@ -22,7 +22,7 @@ template <class F> void expect_input_error(F&& f) {
     try {
         f();
     } catch (const Fatal& e) {
-        if (e.code != kExitConfig) {
+        if (e.code != kExitConfig && e.code != kExitNotFinite) {
             fprintf(stderr, "fatal() with exit code %d: %s\n", e.code, e.what());
             abort();
         }

@@ -1,5 +1,5 @@
 // Any bytes as a GGUF file: tensors that can be read, and a tokenizer that encodes and answers by its chat
-// template, or one fatal() with exit code 78. Likewise the model in it.
+// template, or one fatal() with exit code 78. Likewise the model in it; 77: weights that are not finite.
 #include <sys/mman.h>
 #include <unistd.h>
 

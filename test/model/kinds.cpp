@@ -53,7 +53,7 @@ TEST_IF(kIsFp64, gradients_are_the_slopes_of_the_loss) {
 // As many tensors as the settings say.
 TEST_IF(kIsFp64, a_kind_has_the_rows_of_its_settings) {
     const size_t expected[] = {2 + 2 * 12 + 2, 2 + 2 * 6 + 1, 2 + 2 * 8, 2 + 2 * 4,
-                               2 + 2 * 10 + 1, 1 + 2 * 6 + 1, 4 + 2 * 12 + 2,
+                               2 + 2 * 10 + 1, 1 + 2 * 7 + 1, 4 + 2 * 12 + 2,
                                1 + 2 * 8 + 1, 1 + 2 * 4 + 1, 2 + 2 * 12 + 3,
                                1 + 2 * 6 + 2 + 1, 2 + 2 * 14 + 2 + 2, 2 + 2 * 10 + 3};
     static_assert(std::size(expected) == std::size(kKinds));

@@ -42,7 +42,8 @@ static const char* const kHead =
     "  --evaluate=TASK,...              score model.init, or the newest checkpoint, on tasks: a table, rows\n"
     "                                   in run.dir/evals.jsonl, answers in run.dir/answers\n"
     "  --export=FORMAT:PATH             write the weights of model.init, or of the newest checkpoint, for\n"
-    "                                   another program\n"
+    "                                   another program; an older export of this program is replaced\n"
+    "  --overwrite                      with --export: replace files that another program wrote, too\n"
     "  --watch=DIR                      serve a page of all runs below DIR, on 127.0.0.1: curves, texts,\n"
     "                                   scores, live. Needs no config; training never waits for it\n"
     "  --explore                        serve a page to plan with, on 127.0.0.1: sliders for model, GPUs\n"
@@ -65,7 +66,7 @@ static const char* const kTail =
     "  0   done\n"
     "  75  stopped by a signal, or a rank died: start again\n"
     "  76  a rank made no progress for run.hang_timeout (a minute at least while it starts)\n"
-    "  77  loss or gradient not finite, more than train.max_skips times\n"
+    "  77  loss or gradient not finite, more than train.max_skips times; weights not finite\n"
     "  78  config or input is wrong: the message says what and where\n"
     "  79  no checkpoint that verifies\n";
 

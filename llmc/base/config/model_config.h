@@ -22,7 +22,7 @@ struct ModelConfig {
     Choice<NormKind> norm = NormKind::LayerNorm;
     bool norm_gain = true;
     double norm_eps = 1e-5;
-    bool bias = true;
+    bool bias = true, qkv_bias = false;
     Choice<PositionKind> position = PositionKind::Learned;
     double rope_theta = 1e4, rope_still = 0;
     RopeScaling rope_scaling = {};
@@ -56,6 +56,7 @@ struct ModelConfig {
         f("norm_gain", norm_gain, "a learned factor for each channel of a norm");
         f("norm_eps", norm_eps, "added to the variance, or of rmsnorm to the mean square", range(1e-30, 1));
         f("bias", bias, "of all matrices of blocks, of layernorm, and of a head of its own");
+        f("qkv_bias", qkv_bias, "of the matrices of queries, keys and values, where model.bias is false");
         f("position", position, "learned: an embedding; rope: rotation of queries and keys");
         f("rope_theta", rope_theta, "base of the angles: pair i of a head's channels rotates by "
           "theta^(-2i/D) from token to token", range(1e-3, 1e12));

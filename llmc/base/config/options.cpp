@@ -19,7 +19,7 @@
 static const char* const kUsage =
     "usage: ./train_gpt CONFIG.json [--section.key=value ...]\n"
     "                   [--plan[=full|search] [--json] | --generate=TEXT [--chat [--system=TEXT]] |\n"
-    "                    --evaluate=TASK,... | --export=TO | --report[=FILE]]\n"
+    "                    --evaluate=TASK,... | --export=TO [--overwrite] | --report[=FILE]]\n"
     "       ./train_gpt RUN... --report[=FILE]\n"
     "       ./train_gpt --watch=DIR [--port=N] [--host=ADDRESS]\n"
     "       ./train_gpt [CONFIG.json] --explore [--port=N] [--host=ADDRESS]\n"
@@ -29,7 +29,7 @@ static const char* const kUsage =
 static void check_flag_name(const std::string& name) {
     if (name.find('.') != std::string::npos || known_name(name)) return;
     for (const char* flag : {"help", "version", "plan", "json", "generate", "chat", "system", "evaluate",
-                             "export", "watch", "explore", "port", "host", "report"})
+                             "export", "overwrite", "watch", "explore", "port", "host", "report"})
         CHECK_INPUT(edit_distance(name.substr(0, 32), flag) > 2 || name == "about",
                     "--{}: there is no such flag. Did you mean --{}?", name.substr(0, 200), flag);
 }
@@ -56,8 +56,8 @@ static cxxopts::ParseResult parse_flags(int argc, const char* const* argv) {
     const auto none = [] { return cxxopts::value<std::string>()->implicit_value(""); };
     spec.add_options()("h,help", "", none())("version", "", none())("plan", "", none())("json", "", none())
         ("generate", "", text())("chat", "", none())("system", "", text())("evaluate", "", text())
-        ("export", "", text())("watch", "", text())("port", "", text())("host", "", text())
-        ("report", "", none())("explore", "", none());
+        ("export", "", text())("overwrite", "", none())("watch", "", text())("port", "", text())
+        ("host", "", text())("report", "", none())("explore", "", none());
     spec.allow_unrecognised_options();
     try { return spec.parse(argc, argv); } catch (const std::exception& e) {
         CHECK_INPUT(false, "{}\n{}", e.what(), kUsage);
@@ -148,6 +148,7 @@ static void check_programs(const Options& o) {
                          o.export_to.has_value() + o.report.has_value() + o.explore;
     CHECK_INPUT(programs <= 1, "expected one of --plan, --generate, --evaluate, --export, --report and "
                 "--explore at a time");
+    CHECK_INPUT(!o.overwrite || o.export_to, "--overwrite is for --export=FORMAT:PATH");
     CHECK_INPUT(!o.chat || o.generate, "--chat is for a message to the model: --generate=MESSAGE --chat");
     CHECK_INPUT(!o.system || o.chat, "--system is for a conversation: --generate=MESSAGE --chat "
                 "--system=TEXT");
@@ -168,6 +169,7 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
     if (flags.count("evaluate")) o.evaluate = flags["evaluate"].as<std::string>();
     o.chat = has_flag(flags, "chat");
     if (flags.count("system")) o.system = flags["system"].as<std::string>();
+    o.overwrite = has_flag(flags, "overwrite");
     if (flags.count("export")) o.export_to = flags["export"].as<std::string>();
     const std::vector<std::string>& rest = flags.unmatched();
     read_page_flags(flags, o);

@@ -19,6 +19,7 @@ struct Options {
     bool chat = false;                        // the text is a message, which the model answers
     std::optional<std::string> system;        // --system=TEXT, of the conversation
     std::optional<std::string> export_to;     // --export=FORMAT:PATH, not yet checked
+    bool overwrite = false;                   // files at that place, whoever wrote them
     std::optional<std::string> watch;         // --watch=DIR: no config is read
     std::optional<std::string> host;          // --host=ADDRESS, with a page
     int port = 8000;                          // --port=N, with a page; 0: any free port

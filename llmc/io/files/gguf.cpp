@@ -14,12 +14,18 @@ static constexpr uint64_t kAlign = 32, kMaxCount = 1 << 24, kMaxText = 1 << 24;
 enum Type : uint32_t { U8 = 0, I8 = 1, U16 = 2, I16 = 3, U32 = 4, I32 = 5, F32 = 6, Bool = 7, Text = 8,
                        Array = 9, U64 = 10, I64 = 11, F64 = 12 };
 
-static uint64_t aligned(uint64_t at) { return (at + kAlign - 1) / kAlign * kAlign; }
+static uint64_t rounded_up(uint64_t at, uint64_t align) { return (at + align - 1) / align * align; }
+static uint64_t aligned(uint64_t at) { return rounded_up(at, kAlign); }
 
 static uint64_t elements(const GgufTensor& t) {
     uint64_t n = 1;
     for (const uint64_t d : t.shape) n *= d;
     return n;
+}
+
+static uint64_t bytes_of(const GgufTensor& t) {
+    const GgufBlock block = block_of(t.type);
+    return elements(t) / block.elements * block.bytes;
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -71,7 +77,7 @@ GgufWriter::GgufWriter(const std::string& path, const std::vector<GgufPair>& pai
         CHECK(t.shape.back() % block.elements == 0, "{}: rows of {}", t.name, (ull)t.shape.back());
         put(head, uint32_t(t.type));
         put(head, offset);
-        offset = aligned(offset + elements(t) / block.elements * block.bytes);
+        offset = aligned(offset + bytes_of(t));
     }
     head.resize(aligned(head.size()));
     file.write(head.data(), head.size());
@@ -189,8 +195,8 @@ struct Reader {
 static void check_tensor(const GgufTensor& t, const std::string& path, uint64_t align,
                          uint64_t data_bytes) {
     const GgufBlock block = block_of(t.type);
-    CHECK_INPUT(block.bytes, "{}: tensor {} has elements of type {}, expected F32 (0), F16 (1), Q4_0 (2), "
-                "Q4_1 (3), Q8_0 (8) or BF16 (30)", path, json_string(t.name), uint32_t(t.type));
+    CHECK_INPUT(block.bytes, "{}: tensor {} has elements of type {} ({}), expected one of {}", path,
+                json_string(t.name), name_of(t.type), uint32_t(t.type), readable_types());
     uint64_t n = 1;
     bool fits = true;
     for (const uint64_t d : t.shape) fits = fits && !__builtin_mul_overflow(n, d, &n);
@@ -202,6 +208,28 @@ static void check_tensor(const GgufTensor& t, const std::string& path, uint64_t 
                 "again", path, json_string(t.name));
     CHECK_INPUT(t.offset % align == 0, "{}: tensor {} begins at byte {} of the data, expected a multiple of "
                 "{}", path, json_string(t.name), (ull)t.offset, (ull)align);
+}
+
+// Data without gap or overlap: each tensor begins where the one before ends, rounded up to `align`. Only the
+// last may be without the bytes of rounding.
+static void check_tiling(const std::map<std::string, GgufTensor>& tensors, const std::string& path,
+                         uint64_t align, uint64_t data_bytes) {
+    std::vector<const GgufTensor*> sorted;
+    for (const auto& [name, t] : tensors) sorted.push_back(&t);
+    std::sort(sorted.begin(), sorted.end(), [](const GgufTensor* a, const GgufTensor* b) {
+        return std::pair(a->offset, bytes_of(*a)) < std::pair(b->offset, bytes_of(*b));
+    });
+    std::string before = "the header";
+    uint64_t end = 0;
+    for (const GgufTensor* t : sorted) {
+        CHECK_INPUT(t->offset == end, "{}: tensor {} begins at byte {} of the data, expected {}, where {} "
+                    "ends: an offset, a shape or a type is wrong", path, json_string(t->name),
+                    (ull)t->offset, (ull)end, before);
+        end = rounded_up(t->offset + bytes_of(*t), align);
+        before = fmt::format("{} of type {}", json_string(t->name), name_of(t->type));
+    }
+    CHECK_INPUT(data_bytes <= end, "{}: the file has {} bytes of data, but {} ends at {}: an offset, a shape "
+                "or a type is wrong", path, (ull)data_bytes, before, (ull)end);
 }
 
 GgufFile::GgufFile(const std::string& p) : path(p), fd(open_read(p)) {
@@ -230,9 +258,10 @@ GgufFile::GgufFile(const std::string& p) : path(p), fd(open_read(p)) {
                     "power of two of 8 or more", path);
         align = *n;
     }
-    data_start = (in.at + align - 1) / align * align;
+    data_start = rounded_up(in.at, align);
     const uint64_t data_bytes = in.size - std::min(in.size, data_start);
     for (const auto& [name, t] : tensors) check_tensor(t, path, align, data_bytes);
+    check_tiling(tensors, path, align, data_bytes);
 }
 
 const GgufTensor* GgufFile::find(const std::string& name) const {

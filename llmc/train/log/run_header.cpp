@@ -6,6 +6,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 #include "llmc/base/json.h"
+#include "llmc/train/save/formats/formats.h"
 
 std::string shown_rate(double tflops) {
     return tflops < 1000 ? fmt::format("{:.3g}", tflops) : fmt::format("{:.0f}", tflops);
@@ -54,6 +55,7 @@ void print_header(const Config& cfg, const StartInfo& info, const std::string& o
     else print("matmul  of unknown rate: no mfu, unless log.peak_tflops gives it\n");
     if (cfg.sample.every > 0 && cfg.data.tokenizer.empty())
         print("samples none: they need data.tokenizer (sample.every=0 leaves them out)\n");
+    print("exports {}\n", exports_of(m));
     print("writes  {}/\n", for_terminal(cfg.run.dir));
     if (!origin.empty()) print("goes on from {}\n", for_terminal(origin));
     print("\n");

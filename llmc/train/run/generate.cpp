@@ -1,8 +1,10 @@
 #include "llmc/train/run/generate.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "llmc/base/guard/signals.h"
+#include "llmc/train/step/tensor_statistics.h"
 
 namespace PRECISION {
 
@@ -61,6 +63,9 @@ bool Generator::agree(int32_t* token) const {
 
 std::optional<int32_t> Generator::next(TextState& text, uint64_t stream) {
     const float* row = next_logits(text);
+    const auto is_nan = [](float v) { return std::isnan(v); };
+    if (!only_walks() && std::all_of(row, row + decoder.own.d.V, is_nan))
+        end_not_finite(zero, "sampling: logits");
     int32_t token = only_walks() ? 0 : sampler.draw(row, decoder.own.d.V, stream, text.ids.size());
     if (!agree(&token)) return std::nullopt;
     text.ids.push_back(token);

@@ -155,7 +155,7 @@ static void round_as_exported(Zero& zero, const std::string& to) {
     }
 }
 
-void check_export(const Config& cfg, const Mesh& mesh, Model& model, const std::string& to, bool tokenizer) {
+void check_export(const Config& cfg, const Mesh& mesh, Model& model, const std::string& to) {
     round_as_exported(model.zero, to);
     const std::vector<double> own = some_logits(model, cfg);
     Model again(cfg, mesh, 1, true);
@@ -170,17 +170,13 @@ void check_export(const Config& cfg, const Mesh& mesh, Model& model, const std::
         apart = std::max(apart, std::abs(own[i] - theirs[i]));
         finite &= std::isfinite(own[i] - theirs[i]);
     }
-    const bool head = head_is_embedding(foreign, again.zero.layout.tensors.front());
-    if (head && finite && apart <= 1e-5 * largest) return;
-    remove_export(to, tokenizer);
-    if (!head) fatal(kExitInternal, __FILE__, __LINE__, "--export={}: read back, the copy of wte that others "
-                     "take for the head is not wte; it is removed again", to);
-    fatal(kExitInternal, __FILE__, __LINE__, "--export={}: read back, its logits are {}{:g} apart from the "
-          "model's, of {:g} at most; it is removed again", to, finite ? "" : "not finite, and ", apart,
-          largest);
+    CHECK(head_is_embedding(foreign, again.zero.layout.tensors.front()), "--export: read back from {}, the "
+          "copy of wte that others take for the head is not wte", to);
+    CHECK(finite && apart <= 1e-5 * largest, "--export: read back from {}, its logits are {}{:g} apart from "
+          "the model's, of {:g} at most", to, finite ? "" : "not finite, and ", apart, largest);
 }
 
-int export_model(Config cfg, const Mesh& mesh, const std::string& to) {
+int export_model(Config cfg, const Mesh& mesh, const std::string& to, bool overwrite) {
     CHECK_INPUT(mesh.world.size == 1, "--export: one rank does it; start it without mpirun");
     std::string unusable;
     const std::string init = weights_of(cfg, mesh.world, "--export", &unusable);
@@ -188,16 +184,16 @@ int export_model(Config cfg, const Mesh& mesh, const std::string& to) {
     std::optional<Tokenizer> tokenizer;
     if (!cfg.data.tokenizer.empty()) tokenizer = tokenizer_of(cfg, init, "--export");
     check_export_kind(to, cfg.model);
+    const bool replaces = replaces_export(to, cfg.model, overwrite);
     Model model(cfg, mesh, 1, true);
     model.allocate();
     Checkpoint(cfg, model.zero, model.votes, model.snapshot, {}).load_weights(init);
     const auto read = [&](const Tensor& t) { return whole_tensor(model.zero, t); };
     const OwnModel own{.shape = cfg.model, .layout = model.zero.layout, .read = read,
                        .tokenizer = tokenizer ? &*tokenizer : nullptr, .bf16 = sizeof(floatX) == 2};
-    export_to(own, to);
-    check_export(cfg, mesh, model, to, tokenizer.has_value());
-    print("exported {} to {}; read back, it computes the same\n", for_terminal(init),
-          for_terminal(path_of(to)));
+    export_to(own, to, [&](const std::string& copy) { check_export(cfg, mesh, model, copy); });
+    print("exported {} to {}{}; read back, it computes the same\n", for_terminal(init),
+          for_terminal(path_of(to)), replaces ? ", replacing what was there" : "");
     return kExitDone;
 }
 

@@ -1,6 +1,6 @@
 // The programs of ./train_gpt in each precision: train() is in train_gpt.cu, the others in programs.cpp.
 //
-// check_export: reads an export back and computes logits. An export with other logits is removed: fatal().
+// check_export: reads an export back and computes logits; other logits end in fatal().
 #pragma once
 #include <optional>
 #include <string>
@@ -19,9 +19,9 @@ struct Prompt {
     int train(Config, const Mesh&);                                                                        \
     int generate(Config, const Mesh&, const Prompt& prompt);                                               \
     int evaluate(Config, const Mesh&);                                                                     \
-    int export_model(Config, const Mesh&, const std::string& to);                                          \
+    int export_model(Config, const Mesh&, const std::string& to, bool overwrite);                          \
     struct Model;                                                                                          \
-    void check_export(const Config&, const Mesh&, Model&, const std::string& to, bool tokenizer);
+    void check_export(const Config&, const Mesh&, Model&, const std::string& to);
 namespace fp32 { PROGRAMS }
 namespace bf16 { PROGRAMS }
 namespace fp64 { PROGRAMS }

@@ -1,5 +1,9 @@
 #include "llmc/train/run/score_tasks.h"
 
+#include <cmath>
+
+#include "llmc/train/step/tensor_statistics.h"
+
 namespace PRECISION {
 
 std::optional<ScoredTask> score_task(const LoadedTask& task, Scorer& scorer, Zero& zero, const Mesh& mesh) {
@@ -13,6 +17,8 @@ std::optional<ScoredTask> score_task(const LoadedTask& task, Scorer& scorer, Zer
     const auto scores = score_requests(task.requests, passes, scorer, zero, mesh,
                                        progress ? &*progress : nullptr);
     if (!scores) return std::nullopt;
+    for (const Score& s : *scores)
+        if (!std::isfinite(s.logprob)) end_not_finite(zero, task.task.name + ": log probabilities");
     const std::vector<Answer> answers = answers_of(task.task, *scores);
     return ScoredTask{result_of(task.task, answers), text_of_answers(task.task, answers, *scores)};
 }

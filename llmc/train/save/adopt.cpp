@@ -11,9 +11,9 @@
 #include "llmc/train/save/formats/formats.h"
 #include "llmc/train/save/resume.h"
 
-ReadModel model_of(const std::string& init) {
+ReadModel model_of(const std::string& init, Opens opens) {
     if (is_foreign(init)) {
-        const ForeignModel m = open_foreign(init);
+        const ForeignModel m = open_foreign(init, opens);
         return {init, m.shape, m.tokenizer};
     }
     const std::string tokenizer = init + "/tokenizer.json";
@@ -43,7 +43,17 @@ static void fill_shape(Config& cfg, const ModelConfig& shape) {
     });
 }
 
-// The context may be shorter: later positions are left out.
+// The context may be shorter: later positions are left out. Rotary positions have no end.
+static void check_context(const Config& cfg, const ReadModel& model, bool warns) {
+    const int own = cfg.model.context, theirs = model.shape.context;
+    CHECK_INPUT(own <= theirs || model.shape.position == PositionKind::Rope,
+                "model.context = {}, but the model of model.init = '{}' knows {} positions; set it to "
+                "at most that", own, model.from, theirs);
+    if (own > theirs && warns)
+        warning("model.context = {}: the model of model.init = '{}' was made for {} positions, and computes "
+                "less well behind these until it is trained there", own, model.from, theirs);
+}
+
 static void check_shape(Config& cfg, const ReadModel& model) {
     Config sized = cfg;
     sized.model = with_sizes(cfg.model);
@@ -54,9 +64,6 @@ static void check_shape(Config& cfg, const ReadModel& model) {
                         "leave it out", path, here, model.from, there,
                         path, there);
     });
-    CHECK_INPUT(cfg.model.context <= model.shape.context,
-                "model.context = {}, but the model of model.init = '{}' knows {} positions; set it to "
-                "at most that", cfg.model.context, model.from, model.shape.context);
 }
 
 // The reason why a file is no tokenizer for a model of vocab ids; empty: usable.
@@ -96,7 +103,7 @@ static bool goes_on_without_text(const Config& cfg, const Foreseen& saved) {
            saved.origin->settings.data.tokenizer.empty();
 }
 
-void adopt_open_model(Config& cfg, bool warns) {
+void adopt_open_model(Config& cfg, bool warns, Opens opens) {
     const std::string& init = cfg.model.init;
     if (cfg.run.dir.empty() || init.empty()) return;                // validate() refuses both
     const Foreseen saved = foresee_origin(cfg);
@@ -106,9 +113,10 @@ void adopt_open_model(Config& cfg, bool warns) {
     if (!cfg.eval.tasks.empty() && goes_on_without_text(cfg, saved))
         warn_of_no_text(cfg, saved.origin->folder + " has no tokenizer", warns);
     if (saved.any || starts_random(init)) return;
-    const ReadModel model = model_of(init);
+    const ReadModel model = model_of(init, opens);
     fill_shape(cfg, model.shape);
     check_shape(cfg, model);
+    check_context(cfg, model, warns);
     if (!is_foreign(init)) return;
     const std::string unusable = adopt_tokenizer(cfg, model);
     if (!unusable.empty()) warn_of_no_text(cfg, unusable, warns);

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "llmc/base/config/config.h"
+#include "llmc/train/save/formats/format.h"
 
 struct ReadModel {
     std::string from;                               // the value of model.init
@@ -11,15 +12,16 @@ struct ReadModel {
 };
 
 // init: an import, or a folder step_N. Reads no weights.
-ReadModel model_of(const std::string& init);
+ReadModel model_of(const std::string& init, Opens opens = Opens::Model);
 
 // For training and --plan, before the settings are checked. Sets every model.* that config file and command
 // line leave out: to the checkpoint's value where a run resumes (except model.vocab, which
 // adopt_open_settings() sets), else to model.init's. A model.* that differs from model.init's is exit code
 // 78; check_settings() compares with the checkpoint. The tokenizer of an import becomes data.tokenizer if the
 // settings name no tokenizer. An unusable tokenizer is one warning if `warns`, and leaves out eval.tasks,
-// which need a tokenizer.
-void adopt_open_model(Config& cfg, bool warns);
+// which need a tokenizer. Where positions are rotary, model.context may be longer than that of model.init: a
+// warning.
+void adopt_open_model(Config& cfg, bool warns, Opens opens = Opens::Model);
 
 // Settings `train` of --generate, --evaluate and --export: no steps, and a batch that any mesh divides.
 TrainConfig no_training(int64_t batch_tokens);

@@ -7,6 +7,7 @@
 #include "llmc/base/files.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/io/files/safetensors.h"
+#include "llmc/train/save/formats/format.h"
 
 namespace PRECISION {
 
@@ -181,6 +182,8 @@ struct StateReader {
     template <class T>
     void read(const Tensor& t, const char* array_name, Range range, T* array, ptrdiff_t start) {
         std::vector<T> values;
+        const std::string_view name = array_name;
+        const bool of_weights = name == "weights" || name == "master";
         for (const Piece& p : pieces_of(t, range.first, range.count)) {
             const size_t rows = std::max<size_t>(1, (1 << 20) / p.cols);
             for (size_t r = 0; r < p.rows; r += rows) {
@@ -188,6 +191,7 @@ struct StateReader {
                                  .cols = p.cols, .at = p.at + r * p.cols};
                 values.resize(some.count());
                 read(t, array_name, some, values.data());
+                if (of_weights) check_finite(std::span<const T>(values), folder, t.name);
                 ops::copy_to_device(array + (start + ptrdiff_t(some.at)), values.data(),
                                     some.count() * sizeof(T));
             }

@@ -1,6 +1,7 @@
 #include "llmc/train/score/task.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
@@ -105,7 +106,7 @@ static Json parsed(std::string_view text, const Place& at) {
 }
 
 static std::string path_of_task(const std::string& given, const std::string& folder) {
-    if (given.ends_with(".jsonl") || given.find('/') != given.npos) {
+    if (given.ends_with(".jsonl") || given.ends_with(".bin") || given.find('/') != given.npos) {
         CHECK_INPUT(file_exists(given), "the task {} is not there", given);
         return given;
     }
@@ -115,8 +116,18 @@ static std::string path_of_task(const std::string& given, const std::string& fol
     return path;
 }
 
+// llm.c's sets for evaluations, hellaswag_val.bin, hold token ids.
+static void check_text(const std::string& content, const std::string& path) {
+    int32_t magic = 0;
+    if (content.size() >= sizeof magic) memcpy(&magic, content.data(), sizeof magic);
+    CHECK_INPUT(magic != 20240522, "{}: llm.c's file of an evaluation, of token ids. A task is a .jsonl file "
+                "of texts here: data/evals.py brings hellaswag and others, --evaluate=hellaswag scores it",
+                path);
+}
+
 EvalTask load_task(const std::string& given, const std::string& folder, int64_t limit) {
     const std::string path = path_of_task(given, folder), content = read_file(path, kMostBytes);
+    check_text(content, path);
     EvalTask task;
     Place at{path};
     bool headed = false;

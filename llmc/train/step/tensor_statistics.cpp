@@ -1,5 +1,8 @@
 #include "llmc/train/step/tensor_statistics.h"
 
+#include <cmath>
+
+#include "llmc/base/check.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/model/watched.h"
 
@@ -97,6 +100,26 @@ HealthReport TensorStatistics::collect() {
     for (size_t i = 0; i < activations.size(); i++)
         report.activations.push_back({activations[i], of_all[kKinds * count + i]});
     return report;
+}
+
+static bool all_finite(const Zero& zero, const Tensor& t) {
+    std::vector<real> values;
+    for (size_t first = 0; first < t.param.whole(); first += values.size()) {
+        values.resize(std::min(Zero::kExport, t.param.whole() - first));
+        zero.export_tensor(t, first, values.size(), values.data());
+        for (const real v : values)
+            if (!std::isfinite(v)) return false;
+    }
+    return true;
+}
+
+void end_not_finite(const Zero& zero, const std::string& what) {
+    for (const Tensor& t : whole_tensors(zero.d))
+        if (!all_finite(zero, t))
+            fatal(kExitNotFinite, __FILE__, __LINE__, "{}: not finite, as the tensor '{}' holds NaN or "
+                  "infinity", what, t.name);
+    fatal(kExitNotFinite, __FILE__, __LINE__, "{}: not finite, although every weight is: activations "
+          "overflow", what);
 }
 
 }  // namespace PRECISION

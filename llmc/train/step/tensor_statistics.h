@@ -63,4 +63,8 @@ private:
     real* before;
 };
 
+// For a text or a score that cannot be computed: exit code 77 and the first tensor with NaN or infinity.
+// what: was to be computed. All ranks together.
+[[noreturn]] void end_not_finite(const Zero& zero, const std::string& what);
+
 }  // namespace PRECISION

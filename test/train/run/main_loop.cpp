@@ -61,6 +61,22 @@ TEST(a_run_is_what_its_parts_make) {
 }
 
 // The log may read a step long after the step's end: a GPU's host is ahead of the device.
+// Weights that overflow in training: the text of that step ends the run, and names the tensor.
+TEST(a_text_of_weights_that_are_not_finite) {
+    Config cfg = tiny_config();
+    cfg.train.micro_batch = 1, cfg.train.batch_tokens = cfg.model.context;
+    Tiny t(cfg, true);
+    const Tensor& broken = t.tensor("h.1.fcw");
+    std::vector<real> values = t.whole(broken);
+    values[7] = INFINITY;
+    t.model.zero.import_tensor(broken, 0, values.size(), values.data());
+    Generator generator(cfg, Mesh(), *t.model.decoder, t.model.zero);
+    TextState text{.ids = {1, 2, 3}};
+    const Fatal end = test::fatal_of([&] { (void)generator.next(text, 0); });
+    EXPECT(end.code == kExitNotFinite && strstr(end.what(), "'h.1.fcw'"), "code %d, '%s'", end.code,
+           end.what());
+}
+
 TEST(a_step_ends_when_its_statistics_arrive) {
     Tiny t(tiny_config());
     Config cfg = t.cfg;

@@ -56,6 +56,26 @@ TEST(saved_weights_come_back_bit_for_bit) {
     EXPECT(load_config(path + "/config.json").model.channels == 48, "the config is in the folder");
 }
 
+// By training and by programs that read the weights alone.
+TEST(weights_that_are_not_finite_are_named) {
+    const std::string dir = fresh_folder();
+    Tiny a(config_in(dir));
+    const Tensor& broken = a.tensor("lnfw");
+    std::vector<real> values = a.whole(broken);
+    values[3] = NAN;
+    a.model.zero.import_tensor(broken, 0, values.size(), values.data());
+    const std::string path = save(a, 3);
+    Checkpoint checkpoint(a.cfg, a.model.zero, a.model.votes, a.model.snapshot, {});
+    for (const bool resumes : {true, false}) {
+        const Fatal end = test::fatal_of([&] {
+            if (resumes) (void)checkpoint.load_or_init(open_checkpoint(path));
+            else checkpoint.load_weights(path);
+        });
+        EXPECT(end.code == kExitNotFinite && strstr(end.what(), "'lnfw'") && strstr(end.what(), path.c_str()),
+               "code %d, '%s'", end.code, end.what());
+    }
+}
+
 // Slots of another optimizer: every slot of the list is planned, offloaded, saved and loaded.
 TEST(state_is_what_the_list_of_slots_says) {
     const Config cfg = config_in(fresh_folder());

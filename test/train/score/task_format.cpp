@@ -1,4 +1,6 @@
 // EvalTask files: what is read, and what is refused with file and line.
+#include <fstream>
+
 #include "llmc/base/files.h"
 #include "llmc/train/score/task.h"
 #include "test/shards.h"
@@ -85,7 +87,12 @@ TEST(mistakes_are_told_with_file_and_line) {
                string(e.what()).find(path) != string::npos,
                "expected '%s', found '%s'", m.told.c_str(), e.what());
     }
+    const string llmc = test::temporary_directory() + "/hellaswag_val.bin";
+    const int32_t header[256] = {20240522, 1, 10042};
+    std::ofstream(llmc, std::ios::binary).write(reinterpret_cast<const char*>(header), sizeof header);
     const std::pair<string, string> missing[] = {
+        {llmc, "hellaswag_val.bin: llm.c's file of an evaluation"},
+        {"gone.bin", "the task gone.bin is not there"},
         {"nosuch", "the task 'nosuch' is not there: no file evals/nosuch.jsonl. data/evals.py brings"},
         {"./no.jsonl", "the task ./no.jsonl is not there"}};
     for (const auto& [name, told] : missing) {

@@ -90,6 +90,29 @@ static HfClass qwen3() {
         .prefix = "", .transposed = false};
 }
 
+static HfClass qwen2() {
+    return {.kind = {
+        .name = "Qwen2ForCausalLM", .id = "qwen2", .blocks = "model.layers.",
+        .tensors = joined(kLlamaTensors, {
+            {"qkvb", "self_attn.q_proj.bias"}, {"qkvb", "self_attn.k_proj.bias"},
+            {"qkvb", "self_attn.v_proj.bias"}}),
+        .keys = llama_keys(0, "silu"),
+        .others = {"rope_theta", "rope_scaling", "window"},
+        .fixed = {{"norm", "rmsnorm"}, {"position", "rope"}, {"activation", "swiglu"}, {"bias", "false"},
+                  {"qkv_bias", "true"}}},
+        .prefix = "", .transposed = false};
+}
+
+// Llama, where a token sees the last sliding_window tokens in every layer.
+static HfClass mistral() {
+    return {.kind = {
+        .name = "MistralForCausalLM", .id = "mistral", .blocks = "model.layers.", .tensors = kLlamaTensors,
+        .keys = llama_keys(0, "silu"), .others = {"rope_theta", "rope_scaling", "window"},
+        .fixed = {{"norm", "rmsnorm"}, {"position", "rope"}, {"activation", "swiglu"}, {"bias", "false"}},
+        .one_window = true},
+        .prefix = "", .transposed = false};
+}
+
 // Heads turn in the other direction there.
 static HfClass nanochat() {
     return {.kind = {
@@ -109,7 +132,7 @@ static HfClass nanochat() {
 }
 
 const std::vector<HfClass>& hf_classes() {
-    static const std::vector<HfClass> classes = {gpt2(), llama(), qwen3(), nanochat()};
+    static const std::vector<HfClass> classes = {gpt2(), llama(), qwen3(), qwen2(), mistral(), nanochat()};
     return classes;
 }
 

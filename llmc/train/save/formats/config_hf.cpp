@@ -45,6 +45,18 @@ static RopeScaling llama3_of(const Json& form, const std::string& where) {
     return s;
 }
 
+// A key that the type does not have may change the turns; 1 and null do not.
+static void check_rotary_keys(const Json& form, const char* key, const std::string& path, bool llama3) {
+    for (const auto& [name, value] : form.members()) {
+        const bool common = name == "rope_type" || name == "type" || name == "rope_theta" ||
+                            name == "original_max_position_embeddings";
+        const bool of_llama3 = name == "factor" || name == "low_freq_factor" || name == "high_freq_factor";
+        const bool harmless = value.is_null() || value == Json(1);
+        CHECK_INPUT(common || (of_llama3 && llama3) || harmless, "{}: {} has {} = {}: this program computes "
+                    "no such turns", path, key, name, for_message(value));
+    }
+}
+
 static Rotary rotary_of(const Json& config, const char* key, const std::string& path) {
     const Json& form = config.get(key);
     if (form.is_null()) return {};
@@ -53,6 +65,7 @@ static Rotary rotary_of(const Json& config, const char* key, const std::string& 
     const bool usual = type.is_null() || type == Json("default"), llama3 = type == Json("llama3");
     CHECK_INPUT(usual || llama3, "{}: {} has the type {}, expected \"default\" or \"llama3\": this program "
                 "computes no other turns", path, key, for_message(type));
+    check_rotary_keys(form, key, path, llama3);
     return {.theta = theta_of(form, path),
             .scaling = llama3 ? llama3_of(form, path + ": " + key) : RopeScaling()};
 }
@@ -120,14 +133,15 @@ static void read_windows(const HfClass& c, const Json& config, const std::string
                 path, for_message(use));
     const int size = number_of(config, "sliding_window", config.find("sliding_window") ? 0 : 4096, path);
     const int first = number_of(config, "max_window_layers", 28, path);     // of transformers' Qwen3Config
-    const bool may = has_windows(c) && use == Json(true) && size > 0;
-    const std::vector<bool> slides = sliding_layers(config, m.layers, first, may, path);
+    const bool may = has_windows(c) && (c.kind.one_window || use == Json(true)) && size > 0;
+    const std::vector<bool> slides =
+        sliding_layers(config, m.layers, c.kind.one_window ? 0 : first, may, path);
     m.window.clear();
     for (const bool s : slides) m.window.push_back(s ? size : 0);
     m.window = shortest(m.window);
 }
 
-static void add_windows(Json::Members& members, const ModelConfig& m) {
+static void add_windows(const HfClass& c, Json::Members& members, const ModelConfig& m) {
     Json::List types;
     int size = 0, first = m.layers;
     for (int l = m.layers - 1; l >= 0; l--) {
@@ -137,13 +151,52 @@ static void add_windows(Json::Members& members, const ModelConfig& m) {
     }
     for (int l = 0; l < m.layers; l++)
         types.push_back(m.window[size_t(l) % m.window.size()] ? "sliding_attention" : "full_attention");
-    members.emplace_back("use_sliding_window", size > 0);
     members.emplace_back("sliding_window", size ? Json(size) : Json());
+    if (c.kind.one_window) return;
+    members.emplace_back("use_sliding_window", size > 0);
     members.emplace_back("max_window_layers", first);
     members.emplace_back("layer_types", std::move(types));
 }
 
+// ---------------------------------------------------------------------------------------------------------
+// keys that the class does not have
+
+// Names of keys that change what a model computes have one of these words.
+static constexpr const char* kMathWords[] = {
+    "scal", "multiplier", "softcap", "rotary", "rope", "bias", "norm", "clip", "expert", "window", "alibi",
+    "parallel", "residual", "temperature_tuning", "attention_type", "chunk"};
+// Read by read_rotary() and read_windows().
+static constexpr const char* kOfPositions[] = {
+    "rope_theta", "rope_scaling", "rope_parameters", "layer_types", "use_sliding_window", "sliding_window",
+    "max_window_layers"};
+
+template <size_t N, class F> static bool any_of(const char* const (&words)[N], F&& f) {
+    return std::any_of(words, words + N, f);
+}
+
+static bool is_read(const HfClass& c, const std::string& key) {
+    const auto same = [&](const FormatKey& k) { return key == k.key; };
+    const bool of_position = has_rotary(c) && any_of(kOfPositions, [&](const char* k) { return key == k; });
+    return of_position || std::any_of(c.kind.keys.begin(), c.kind.keys.end(), same);
+}
+
+// As without the key.
+static bool changes_nothing(const Json& v) {
+    const bool empty = (v.is_list() && v.list().empty()) || (v.is_object() && v.members().empty());
+    return v.is_null() || v == Json(false) || v == Json(0) || v == Json(1) || empty;
+}
+
+static void check_other_keys(const HfClass& c, const Json& config, const std::string& path) {
+    for (const auto& [key, value] : config.members()) {
+        const bool math = any_of(kMathWords, [&](const char* word) { return key.find(word) != key.npos; });
+        CHECK_INPUT(!math || is_read(c, key) || changes_nothing(value), "{}: {} = {} is no key of a {}, and "
+                    "may change what the model computes; remove the key if it does not", path, key,
+                    for_message(value), c.kind.name);
+    }
+}
+
 ModelConfig hf_settings(const HfClass& c, const Json& config, const std::string& path) {
+    check_other_keys(c, config, path);
     return settings_of(c.kind, path, [&](const char* key) { return config.find(key); }, [&](ModelConfig& m) {
         if (!has_rotary(c)) return;
         read_rotary(config, path, m);
@@ -166,7 +219,7 @@ std::string hf_config_json(const HfClass& c, const OwnModel& m, const char* dtyp
     Json::Members members = {{"architectures", Json::List{c.kind.name}}, {"model_type", c.kind.id}};
     for (auto& [key, value] : keys_to_write(c.kind, m.shape))
         members.emplace_back(key, key == "dtype" || key == "torch_dtype" ? Json(dtype) : std::move(value));
-    if (has_windows(c)) add_windows(members, m.shape);
+    if (has_windows(c)) add_windows(c, members, m.shape);
     if (has_rotary(c)) {
         Json::Members scaling = scaling_members(m.shape.rope_scaling), rotary = scaling;
         rotary.emplace_back("rope_theta", m.shape.rope_theta);

@@ -5,14 +5,18 @@
 // An export reads a whole tensor at a time, an import a few rows.
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "llmc/base/check.h"
 #include "llmc/base/config/config.h"
 #include "llmc/io/text/tokenizer.h"
 #include "llmc/model/layout.h"
+
+inline constexpr const char* kProgram = "train_gpt";          // an export says that this program wrote it
 
 // A model to export.
 struct OwnModel {
@@ -36,6 +40,9 @@ struct ForeignModel {
     std::function<void(size_t row, size_t rows, float* out)> head;
 };
 
+// Shape: weights may be missing, and are not read; for plans.
+enum class Opens : uint8_t { Model, Shape };
+
 struct ForeignKind;                         // kind.h
 
 struct Format {
@@ -43,14 +50,16 @@ struct Format {
     const char* place;                      // "DIR" or "FILE": the kind of path behind the colon
     const char* meaning;                    // for --help
     bool writes_bf16;                       // run.precision=bf16 chooses bf16 weights for an export
-    ForeignModel (*open)(const std::string& path);
-    void (*write)(const OwnModel& m, const std::string& path);
+    ForeignModel (*open)(const std::string& path, Opens opens);
+    void (*write)(const OwnModel& m, const std::string& path);      // nothing is there
     // Rounds the values of a whole tensor as write() to this path does; false, or null: the path asks for no
     // rounding.
     bool (*round)(const std::string& path, const Tensor& t, std::vector<float>& values);
     std::vector<const ForeignKind*> (*kinds)();             // of models that the format holds
-    // Files that write() makes, in the order of their removal; tokenizer: whether the model has one.
-    std::vector<std::string> (*files)(const std::string& path, bool tokenizer);
+    // Files that write() may make, in the order of their removal.
+    std::vector<std::string> (*files)(const std::string& path);
+    // Whether the files at path are an export of this program. model: that would replace them.
+    bool (*is_own)(const std::string& path, const ModelConfig& model);
     // For a message. head: the head matrix that files of tied models may have besides the embedding;
     // other_head: what to do where the two differ. Null: no file has both.
     const char *head, *other_head;
@@ -92,6 +101,15 @@ std::vector<float> foreign_values(const ForeignTensor& p, size_t cols, size_t D,
 bool head_is_embedding(const ForeignModel& m, const Tensor& wte);       // compares all values
 
 void remove_file(const std::string& path);                              // if it exists
+
+// Ends with exit code 77 where a value is NaN or infinite. file, tensor: names for the message.
+template <class T>
+void check_finite(std::span<const T> values, const std::string& file, const std::string& tensor) {
+    for (size_t i = 0; i < values.size(); i++)
+        if (!std::isfinite(float(values[i])))
+            fatal(kExitNotFinite, __FILE__, __LINE__, "{}: the tensor '{}' has a weight that is {:g}; no "
+                  "model computes with it", file, tensor, float(values[i]));
+}
 
 // Calls f(row, rows) for slices of a tensor: half a MB each, or 64 rows.
 template <class F> void for_each_slice(const Tensor& t, F&& f) {

@@ -2,34 +2,27 @@
 
 #include <cmath>
 #include <cstring>
-#include <memory>
 #include <numbers>
 #include <optional>
-#include <set>
 
 #include "llmc/base/check.h"
-#include "llmc/base/config/config.h"
-#include "llmc/base/json.h"
-#include "llmc/base/json_file.h"
 #include "llmc/io/files/gguf.h"
 #include "llmc/io/text/tokenizer_gguf.h"
 
-static constexpr const char* kRopeFreqs = "rope_freqs.weight";              // divisors of the angles
-static constexpr const char* kScaling = "train_gpt.rope_scaling";       // the setting behind them, as JSON
+static constexpr const char* kName = "general.name";
 
-static std::vector<const ForeignKind*> kinds_of_gguf() {
+std::vector<const ForeignKind*> kinds_of_gguf() {
     std::vector<const ForeignKind*> kinds;
     for (const ForeignKind& kind : gguf_kinds()) kinds.push_back(&kind);
     return kinds;
 }
 
-static std::vector<uint64_t> shape_in_gguf(const ForeignTensor& p, const Tensor& t) {
+std::vector<uint64_t> shape_in_gguf(const ForeignTensor& p, const Tensor& t) {
     if (t.param.whole_cols == 1) return {p.rows};
     return {p.rows, uint64_t(t.param.whole_cols)};
 }
 
-// What Llama 3's scaling divides each angle by.
-static std::vector<float> divisors_of(const ModelConfig& m) {
+std::vector<float> divisors_of(const ModelConfig& m) {
     const int D = with_sizes(m).head_channels;
     const RopeScaling& s = m.rope_scaling;
     std::vector<float> divisors;
@@ -104,11 +97,6 @@ static uint32_t file_type(GgufType type) {
     return type == GgufType::BF16 ? 32 : 0;
 }
 
-// 1e-5, not the double nearest to the FP32 nearest to 1e-5. JSON has no text for NaN and infinity.
-static Json shortest(float x) {
-    return std::isfinite(x) ? parse_json(fmt::format("{}", x)) : Json(double(x));
-}
-
 // Every number is of 32 bits.
 static GgufValue value_in_gguf(const Json& v) {
     if (v.is_natural()) return uint32_t(v.natural());
@@ -123,7 +111,7 @@ static void write_gguf(const OwnModel& m, const std::string& path) {
     const GgufType type = type_named(path).value_or(GgufType::F32);
     const bool scaled = m.shape.rope_scaling.used;
     std::vector<GgufPair> pairs = {{"general.architecture", std::string(kind.id)},
-                                   {"general.name", std::string("train_gpt")},
+                                   {kName, std::string(kProgram)},
                                    {"general.file_type", file_type(type)}};
     for (const auto& [key, value] : keys_to_write(kind, m.shape))
         pairs.push_back({key, value_in_gguf(value)});
@@ -157,130 +145,12 @@ static void write_gguf(const OwnModel& m, const std::string& path) {
     file.close();
 }
 
-// ---------------------------------------------------------------------------------------------------------
-// import
-
-static std::map<std::string, Json> values_of(const GgufFile& file) {
-    std::map<std::string, Json> values;
-    for (const auto& [key, value] : file.pairs) {
-        if (const uint32_t* n = std::get_if<uint32_t>(&value)) values[key] = Json(*n);
-        if (const int32_t* n = std::get_if<int32_t>(&value)) values[key] = Json(int64_t(*n));
-        if (const float* x = std::get_if<float>(&value)) values[key] = shortest(*x);
-        if (const double* x = std::get_if<double>(&value)) values[key] = Json(*x);
-        if (const std::string* text = std::get_if<std::string>(&value)) values[key] = Json(*text);
-    }
-    return values;
+static std::vector<std::string> files_of_gguf(const std::string& path) { return {path}; }
+static bool is_own_gguf(const std::string& path, const ModelConfig&) {
+    const GgufFile file(path);
+    const auto name = file.pairs.find(kName);
+    return name != file.pairs.end() && name->second == GgufValue(std::string(kProgram));
 }
-
-static const ForeignKind& kind_of(const std::map<std::string, Json>& values, const std::string& path) {
-    const auto found = values.find("general.architecture");
-    CHECK_INPUT(found != values.end(), "{}: no general.architecture", path);
-    for (const ForeignKind& kind : gguf_kinds())
-        if (found->second == Json(kind.id)) return kind;
-    CHECK_INPUT(false, "{}: general.architecture is {}, expected one of {}: this program computes no other",
-                path, for_message(found->second), list_of_ids(kinds_of_gguf()));
-}
-
-// The divisors do not say which setting they are of: the key does, else Llama 3's own low and high.
-static void read_scaling(const GgufFile& file, const std::map<std::string, Json>& values, ModelConfig& m) {
-    const GgufTensor* t = file.find(kRopeFreqs);
-    if (!t) return;
-    const size_t pairs = size_t(with_sizes(m).head_channels) / 2;
-    CHECK_INPUT(t->shape == std::vector<uint64_t>{pairs} && t->type == GgufType::F32, "{}: {} is of another "
-                "shape than the {} pairs of a head", file.path, kRopeFreqs, pairs);
-    std::vector<float> found(pairs);
-    file.read(*t, 0, pairs, found.data());
-    const auto named = values.find(kScaling);
-    const bool stated = named != values.end();
-    const std::string where = file.path + ": " + (stated ? kScaling : kRopeFreqs);
-    CHECK_INPUT(!stated || named->second.is_string(), "{} is {}, expected a text", where,
-                for_message(named->second));
-    ModelConfig by_largest;
-    by_largest.rope_scaling = {.used = true,
-                               .factor = double(*std::max_element(found.begin(), found.end()))};
-    const Json form = stated ? parse_json_text(named->second.string(), where)
-                             : value_of_setting(by_largest, "rope_scaling");
-    const std::string as_config = to_text(Json::Members{{"model", Json::Members{{"rope_scaling", form}}}});
-    m.rope_scaling = parse_config(as_config, where).model.rope_scaling;
-    const std::vector<float> expected = divisors_of(m);
-    for (size_t i = 0; i < pairs; i++)
-        CHECK_INPUT(std::abs(found[i] - expected[i]) <= 1e-4f * expected[i], "{}: {} has {:g} for pair {}, "
-                    "where Llama 3's scaling by {:g} has {:g}: this program computes no other", file.path,
-                    kRopeFreqs,
-                    found[i], i, m.rope_scaling.factor, expected[i]);
-}
-
-static void check_tensors(const ForeignKind& kind, const GgufFile& file, const ModelConfig& m) {
-    std::set<std::string> others;
-    for (const auto& [name, t] : file.tensors) others.insert(name);
-    for_each_foreign(kind, m, [&](const ForeignTensor& p, const Tensor& t) {
-        const GgufTensor* found = file.find(p.name);
-        CHECK_INPUT(found, "{}: there is no tensor '{}'; the file says {} blocks", file.path, p.name,
-                    m.layers);
-        CHECK_INPUT(found->shape == shape_in_gguf(p, t), "{}: tensor '{}' has another shape than the {} x {} "
-                    "of its keys", file.path, p.name, p.rows, t.param.whole_cols);
-        others.erase(p.name);
-    });
-    if (m.tied) others.erase(kHead);
-    if (m.rope_scaling.used) others.erase(kRopeFreqs);
-    CHECK_INPUT(others.empty(), "{}: the tensor {} is no part of a {}; without it the model would compute "
-                "something else", file.path, json_string(*others.begin()), kind.name);
-}
-
-// Keys that are written beside the key of a setting say the same of it: sizes of a head.
-static void check_copies(const ForeignKind& kind, const ModelConfig& m, const std::string& path,
-                         const std::function<const Json*(const std::string&)>& value) {
-    for (const FormatKey& k : kind.keys) {
-        const Json* found = k.use == FormatKey::Write && k.setting ? value(k.key) : nullptr;
-        if (!found) continue;
-        const Json expected = value_of_setting(with_sizes(m), k.setting);
-        CHECK_INPUT(*found == expected, "{}: {} is {}, but {} is {}: this program computes with one size",
-                    path, k.key, for_message(*found), kind.key_of(k.setting), to_text(expected));
-    }
-}
-
-static ModelConfig settings_of_gguf(const ForeignKind& kind, const GgufFile& file,
-                                    std::map<std::string, Json> values) {
-    const GgufTensor* wte = file.find("token_embd.weight");
-    if (wte && wte->shape.size() == 2) values.try_emplace(kind.key_of("vocab"), Json(wte->shape[0]));
-    const auto value = [&](const std::string& key) -> const Json* {
-        const auto found = values.find(key);
-        return found == values.end() ? nullptr : &found->second;
-    };
-    return settings_of(kind, file.path, value, [&](ModelConfig& m) {
-        if (kind.has_other("tied")) m.tied = !file.find(kHead);
-        if (kind.has_other("rope_scaling")) read_scaling(file, values, m);
-        check_copies(kind, m, file.path, value);
-    });
-}
-
-static ForeignModel open_gguf(const std::string& path) {
-    auto file = std::make_shared<GgufFile>(path);
-    const std::map<std::string, Json> values = values_of(*file);
-    const ForeignKind& kind = kind_of(values, path);
-    ForeignModel m;
-    m.shape = settings_of_gguf(kind, *file, values);
-    check_tensors(kind, *file, m.shape);
-    if (has_vocabulary(*file)) m.tokenizer = path;
-    const size_t D = size_t(with_sizes(m.shape).head_channels), C = size_t(m.shape.channels);
-    m.read = [file, &kind, D](const Tensor& t, size_t row, size_t rows, float* out) {
-        const size_t cols = size_t(t.param.whole_cols);
-        read_foreign_rows(foreign_tensors(kind.tensors, kind.blocks, t), t, D, row, rows, out,
-                          [&](const ForeignTensor& p, size_t first, size_t count, float* to) {
-            file->read(*file->find(p.name), first * cols, count * cols, to);
-        });
-    };
-    const GgufTensor* head = file->find(kHead);
-    if (!head || !m.shape.tied) return m;
-    CHECK_INPUT(head->shape == file->find("token_embd.weight")->shape, "{}: {} has another shape than the "
-                "embedding", path, kHead);
-    m.head = [file, head, C](size_t row, size_t rows, float* out) {
-        file->read(*head, row * C, rows * C, out);
-    };
-    return m;
-}
-
-static std::vector<std::string> files_of_gguf(const std::string& path, bool) { return {path}; }
 static std::string meant_as_gguf(const std::string& path) {
     return path.ends_with(".gguf") ? "gguf:" + path : "";
 }
@@ -289,7 +159,7 @@ extern const Format kGguf = {.prefix = "gguf", .place = "FILE",
                              .meaning = "llama.cpp; rounded as X-f16.gguf, X-bf16 or X-q8_0 say",
                              .writes_bf16 = false, .open = open_gguf, .write = write_gguf,
                              .round = round_as_gguf, .kinds = kinds_of_gguf, .files = files_of_gguf,
-                             .head = kHead,
+                             .is_own = is_own_gguf, .head = kHead,
                              .other_head = "which is the head of a GPT-2 here: it has other values, or is "
                                            "rounded otherwise.\n       Convert the model again, with the "
                                            "two of one type",

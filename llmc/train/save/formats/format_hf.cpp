@@ -64,6 +64,7 @@ static bool round_as_hf(const std::string& dir, const Tensor&, std::vector<float
 // ---------------------------------------------------------------------------------------------------------
 // files of tensors
 
+static constexpr const char* kBy = "exported_by";           // metadata
 static constexpr const char* kIndex = "/model.safetensors.index.json";
 
 // Files of tensors, and their index, that an export may have left in the folder.
@@ -109,7 +110,8 @@ struct HfWriter {
         return fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size());
     }
     void write(const std::vector<float>& values) {
-        if (!file) file.emplace(dir + "/" + name(at), files[at], SafetensorsMetadata{{"format", "pt"}});
+        const SafetensorsMetadata metadata = {{"format", "pt"}, {kBy, kProgram}};
+        if (!file) file.emplace(dir + "/" + name(at), files[at], metadata);
         if (type.rounds()) {
             const std::vector<uint8_t> bytes = encode(type.elements, values.data(), values.size());
             file->write(bytes.data(), bytes.size());
@@ -138,7 +140,7 @@ struct HfWriter {
 // the tokenizer
 
 static constexpr const char* kTokenizerFiles[] = {"/tokenizer.json", "/vocab.json", "/merges.txt",
-                                                  "/tokenizer_config.json"};
+                                                  "/tokenizer_config.json", "/chat_template.jinja"};
 
 // The files of GPT-2's tokenizer, from which Hugging Face's class makes its pattern and no other.
 static void write_as_gpt2(const Vocabulary& v, const std::string& dir) {
@@ -167,9 +169,6 @@ static void write_tokenizer(const OwnModel& m, const std::string& dir) {
     config.insert(config.end(), own.begin(), own.end());
     write_file(dir + "/tokenizer.json", json_of_vocabulary(v));
     if (gpt2) write_as_gpt2(v, dir);
-    for (const char* name : {"/vocab.json", "/merges.txt"})
-        if (!gpt2) remove_file(dir + name);                 // of an earlier export
-    remove_file(dir + "/chat_template.jinja");              // it would go before that of the configuration
     write_file(dir + "/tokenizer_config.json", to_text(std::move(config), 2) + "\n");
 }
 
@@ -177,12 +176,23 @@ static void write_tokenizer(const OwnModel& m, const std::string& dir) {
 // the folder
 
 // config.json first: without that file the folder holds no model.
-static std::vector<std::string> files_of_hf(const std::string& dir, bool tokenizer) {
+static std::vector<std::string> files_of_hf(const std::string& dir) {
     std::vector<std::string> files = weight_files(dir);
     files.insert(files.begin(), dir + "/config.json");
-    if (tokenizer)
-        for (const char* name : kTokenizerFiles) files.push_back(dir + name);
+    for (const char* name : kTokenizerFiles) files.push_back(dir + name);
     return files;
+}
+
+static bool is_own_hf(const std::string& dir, const ModelConfig&) {
+    bool any = false, all = true;
+    for (const std::string& path : weight_files(dir)) {
+        if (!path.ends_with(".safetensors") || !file_exists(path)) continue;
+        const SafetensorsFile file(path);
+        const auto by = file.metadata.find(kBy);
+        any = true;
+        all = all && by != file.metadata.end() && by->second == kProgram;
+    }
+    return any && all;
 }
 
 static std::string name_in_hf(const HfClass& c, const ForeignTensor& p) {
@@ -192,10 +202,6 @@ static std::string name_in_hf(const HfClass& c, const ForeignTensor& p) {
 static void write_hf(const OwnModel& m, const std::string& dir) {
     const HfClass& c = hf_classes()[kind_for(m.shape, hf_kinds())];
     make_directories(dir);
-    remove_file(dir + "/config.json");          // of an earlier export
-    for (const std::string& path : weight_files(dir)) remove_file(path);
-    if (!m.tokenizer)
-        for (const char* name : kTokenizerFiles) remove_file(dir + name);
     const HfType& type = hf_type_named(dir);
     const auto foreign = [&](const Tensor& t) { return foreign_tensors(c.kind.tensors, c.kind.blocks, t); };
     std::vector<TensorInfo> infos;
@@ -234,7 +240,8 @@ static std::string meant_as_hf(const std::string& path) {
 extern const Format kHf = {.prefix = "hf", .place = "DIR",
                            .meaning = "Hugging Face; rounded as DIR-bf16 or DIR-f16 say",
                            .writes_bf16 = false, .open = open_hf, .write = write_hf, .round = round_as_hf,
-                           .kinds = hf_kinds, .files = files_of_hf, .head = kHfHead,
+                           .kinds = hf_kinds, .files = files_of_hf, .is_own = is_own_hf,
+                           .head = kHfHead,
                            .other_head = "which it says is the head (tie_word_embeddings = true, or no word "
                                          "of it).\n       Set tie_word_embeddings to what the model is",
                            .meant = meant_as_hf};

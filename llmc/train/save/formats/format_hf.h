@@ -38,4 +38,4 @@ struct HfWeights {
 void read_elements(const HfWeights::Place& from, size_t first, size_t count, float* out);
 void check_dtype(const HfWeights::Place& tensor);
 
-ForeignModel open_hf(const std::string& dir);
+ForeignModel open_hf(const std::string& dir, Opens opens);

@@ -88,7 +88,7 @@ static uint64_t start_of(const Tensor& t, const ModelConfig& shape, size_t eleme
     fatal(kExitInternal, __FILE__, __LINE__, "llm.c has no tensor {}", t.param.name);
 }
 
-static ForeignModel open_llmc(const std::string& path) {
+static ForeignModel open_llmc(const std::string& path, Opens) {
     auto fd = std::make_shared<Fd>(open_read(path));
     const uint64_t size = size_of_file(fd->fd, path);
     int32_t header[kHeader];
@@ -106,10 +106,10 @@ static ForeignModel open_llmc(const std::string& path) {
                                                         float* out) {
         const size_t cols = size_t(t.param.whole_cols), count = rows * cols;
         const uint64_t at = start_of(t, shape, element) + row * cols * element;
-        if (!bf16) return pread_all(fd->fd, out, count * element, at, path);
-        std::vector<bfloat16> rounded(count);
-        pread_all(fd->fd, rounded.data(), count * element, at, path);
+        std::vector<bfloat16> rounded(bf16 ? count : 0);
+        pread_all(fd->fd, bf16 ? static_cast<void*>(rounded.data()) : out, count * element, at, path);
         std::copy(rounded.begin(), rounded.end(), out);
+        check_finite(std::span<const float>(out, count), path, t.name);
     };
     return m;
 }
@@ -123,7 +123,13 @@ static std::vector<const ForeignKind*> kinds_of_llmc() {
     return {&gpt2};
 }
 
-static std::vector<std::string> files_of_llmc(const std::string& path, bool) { return {path}; }
+static std::vector<std::string> files_of_llmc(const std::string& path) { return {path}; }
+// A file does not say who wrote it: one of the same sizes counts.
+static bool is_own_llmc(const std::string& path, const ModelConfig& m) {
+    const ModelConfig there = open_llmc(path, Opens::Shape).shape;
+    return there.layers == m.layers && there.heads == m.heads && there.channels == m.channels &&
+           there.context == m.context && there.vocab == m.vocab;
+}
 static std::string meant_as_llmc(const std::string& path) {
     return path.ends_with(".bin") ? "llmc:" + path : "";
 }
@@ -131,5 +137,6 @@ static std::string meant_as_llmc(const std::string& path) {
 extern const Format kLlmc = {.prefix = "llmc", .place = "FILE",
                              .meaning = "llm.c, version 3; with run.precision=bf16 version 5",
                              .writes_bf16 = true, .open = open_llmc, .write = write_llmc, .round = nullptr,
-                             .kinds = kinds_of_llmc, .files = files_of_llmc, .head = nullptr,
-                             .other_head = nullptr, .meant = meant_as_llmc};
+                             .kinds = kinds_of_llmc, .files = files_of_llmc,
+                             .is_own = is_own_llmc, .head = nullptr, .other_head = nullptr,
+                             .meant = meant_as_llmc};

@@ -14,12 +14,17 @@ std::string meant_import(const std::string& path);              // model.init th
 // Imports. is_foreign(): model.init names a model of a format of the table. open_foreign(): opens the model
 // from = "PREFIX:PATH".
 bool is_foreign(const std::string& init);
-ForeignModel open_foreign(const std::string& from);
+ForeignModel open_foreign(const std::string& from, Opens opens = Opens::Model);
 void check_head(const ForeignModel& m, const Tensor& wte);      // refuses a head that is not the embedding
 
 // Exports, to = "PREFIX:PATH".
 void check_export_format(const std::string& to);                // refuses other names
 void check_export_kind(const std::string& to, const ModelConfig& model);    // refuses a model of no kind
-void export_to(const OwnModel& m, const std::string& to);
+std::string exports_of(const ModelConfig& model);       // "hf, gguf", or "none: " and the reason
+// Whether files are there that the export replaces. Without `overwrite` these have to be an export of this
+// program.
+bool replaces_export(const std::string& to, const ModelConfig& model, bool overwrite);
+// Writes a copy beside the place, calls verify("FORMAT:PATH" of the copy), and puts the copy in its place.
+void export_to(const OwnModel& m, const std::string& to,
+               const std::function<void(const std::string& copy)>& verify = nullptr);
 std::vector<std::string> files_of_export(const std::string& to);     // every file that an export may write
-void remove_export(const std::string& to, bool tokenizer);      // tokenizer: the export had one

@@ -28,6 +28,19 @@ static const HfWeights::Place* find_in_hf(const HfClass& c, const HfWeights& w, 
     return place ? place : w.find(name);
 }
 
+// "_orig_mod.model.norm.weight", of a model that torch.compile() has wrapped, or "norm.weight".
+static std::string like_it(const HfWeights& w, const std::string& name) {
+    for (const auto& [other, place] : w.tensors) {
+        if (other.ends_with("." + name))
+            return fmt::format(". There is '{}': save the model without its wrapper (torch.compile, DDP), or "
+                               "take '{}' off every name", other,
+                               other.substr(0, other.size() - name.size()));
+        if (name.ends_with("." + other))
+            return fmt::format(". There is '{}': save the whole model, with its head", other);
+    }
+    return "";
+}
+
 // Every tensor of the model is there, once and of its shape, and every other is one that may be left out.
 static void check_tensors(const HfClass& c, const HfWeights& w, const ModelConfig& m,
                           const std::string& dir) {
@@ -39,8 +52,8 @@ static void check_tensors(const HfClass& c, const HfWeights& w, const ModelConfi
     for_each_foreign(c.kind, m, [&](const ForeignTensor& p, const Tensor& t) {
         const HfWeights::Place* place = find_in_hf(c, w, p.name);
         const std::string or_so = *c.prefix ? fmt::format(", nor '{}{}'", c.prefix, p.name) : "";
-        CHECK_INPUT(place, "{}: there is no tensor '{}'{}; config.json says {} = {}", dir, p.name, or_so,
-                    layers, m.layers);
+        CHECK_INPUT(place, "{}: there is no tensor '{}'{}{}; config.json says {} = {}", dir, p.name, or_so,
+                    like_it(w, p.name), layers, m.layers);
         check_dtype(*place);
         place->file->require(place->info->name, place->info->dtype, shape_in_hf(c, p, t));
         others.erase(p.name);
@@ -75,15 +88,18 @@ static std::string how_to_convert(const std::string& dir) {
            json_string(dir + "/model.safetensors") + ", {\"format\": \"pt\"})";
 }
 
-static void check_files(const std::string& dir) {
+static bool has_weights(const std::string& dir) {
+    return file_exists(dir + "/model.safetensors.index.json") || file_exists(dir + "/model.safetensors");
+}
+
+static void check_files(const std::string& dir, Opens opens) {
     const char* d = dir.c_str();
     CHECK_INPUT(is_directory(dir) || !file_exists(dir), "model.init = 'hf:{}' is a file. Expected its "
                 "folder, hf:{}, with config.json beside", d, parent_directory(dir));
     CHECK_INPUT(is_directory(dir), "model.init = 'hf:{}': there is no such folder. Expected one with "
                 "config.json and model.safetensors,\n       as this leaves: hf download "
                 "openai-community/gpt2 --local-dir {}", d, d);
-    const bool index = file_exists(dir + "/model.safetensors.index.json");
-    const bool weights = index || file_exists(dir + "/model.safetensors");
+    const bool weights = has_weights(dir) || (opens == Opens::Shape && file_exists(dir + "/config.json"));
     CHECK_INPUT(weights || !file_exists(dir + "/pytorch_model.bin"), "model.init = 'hf:{}': there is no "
                 "model.safetensors. These lines of Python make it from pytorch_model.bin:\n{}", d,
                 how_to_convert(dir));
@@ -94,23 +110,27 @@ static void check_files(const std::string& dir) {
                     "config.json and model.safetensors", d, name);
 }
 
-ForeignModel open_hf(const std::string& dir) {
-    check_files(dir);
+ForeignModel open_hf(const std::string& dir, Opens opens) {
+    check_files(dir, opens);
     const std::string path = dir + "/config.json";
     const Json config = parse_json_file(path);
     CHECK_INPUT(config.is_object(), "{}: no JSON object", path);
     const HfClass& c = hf_class_of(config, path);
     ForeignModel m;
     m.shape = hf_settings(c, config, path);
-    auto weights = std::make_shared<HfWeights>(dir);
-    check_tensors(c, *weights, m.shape, dir);
     if (file_exists(dir + "/tokenizer.json")) m.tokenizer = dir + "/tokenizer.json";
     else if (file_exists(dir + "/vocab.json") && file_exists(dir + "/merges.txt")) m.tokenizer = dir;
+    if (opens == Opens::Shape && !has_weights(dir)) return m;
+    auto weights = std::make_shared<HfWeights>(dir);
+    check_tensors(c, *weights, m.shape, dir);
     const size_t D = size_t(with_sizes(m.shape).head_channels), C = size_t(m.shape.channels);
     m.read = [weights, &c, D](const Tensor& t, size_t row, size_t rows, float* out) {
         read_foreign_rows(foreign_tensors(c.kind.tensors, c.kind.blocks, t), t, D, row, rows, out,
                           [&](const ForeignTensor& p, size_t first, size_t count, float* to) {
-            read_rows(c, *find_in_hf(c, *weights, p.name), t, first, count, to);
+            const HfWeights::Place& from = *find_in_hf(c, *weights, p.name);
+            read_rows(c, from, t, first, count, to);
+            check_finite(std::span<const float>(to, count * size_t(t.param.whole_cols)), from.file->path,
+                         from.info->name);
         });
     };
     const HfWeights::Place* head = weights->find(kHfHead);
@@ -119,6 +139,7 @@ ForeignModel open_hf(const std::string& dir) {
     head->file->require(kHfHead, head->info->dtype, {m.shape.vocab, m.shape.channels});
     m.head = [weights, head, C](size_t row, size_t rows, float* out) {
         read_elements(*head, row * C, rows * C, out);
+        check_finite(std::span<const float>(out, rows * C), head->file->path, kHfHead);
     };
     return m;
 }

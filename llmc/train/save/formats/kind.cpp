@@ -67,7 +67,7 @@ static void set_key(Config& cfg, const FormatKey& k, const std::string& path, co
 
 static void check_key(const FormatKey& k, const ForeignKind& kind, const std::string& path,
                       const Json* found) {
-    if (k.use == FormatKey::Write || !found) return;
+    if (k.use == FormatKey::Write || !found || k.values.empty()) return;
     const bool known = std::find(k.values.begin(), k.values.end(), *found) != k.values.end();
     CHECK_INPUT(known, "{}: {} is {}, expected {}: this program computes no other {}", path, k.key,
                 for_message(*found), to_text(k.values[0]), kind.name);
@@ -132,6 +132,7 @@ Json::Members keys_to_write(const ForeignKind& kind, const ModelConfig& model) {
 static ModelConfig canonical(ModelConfig m) {
     const ModelConfig usual;
     m = with_sizes(m);
+    if (m.bias) m.qkv_bias = usual.qkv_bias;
     if (m.qk_norm == QkNorm::None) m.qk_gain = usual.qk_gain;
     if (!m.rope_scaling.used) m.rope_scaling = {};
     if (m.position == PositionKind::Learned) {
@@ -166,7 +167,11 @@ std::vector<std::string> in_the_way(const ModelConfig& m, const ForeignKind& kin
     }
     std::set<int> windows(own.model.window.begin(), own.model.window.end());
     windows.erase(0);
-    if (why.empty() && windows.size() > 1)              // no format has two
+    const bool mixed = kind.one_window && own.model.window.size() > 1;
+    if (why.empty() && mixed)
+        why.push_back(fmt::format("model.window = one size, not {}",
+                                  to_text(value_of_setting(own.model, "window"))));
+    else if (why.empty() && windows.size() > 1)         // no format has two
         why.push_back(fmt::format("model.window = one size and 0, not {}",
                                   to_text(value_of_setting(own.model, "window"))));
     ModelConfig one_layer = own.model;

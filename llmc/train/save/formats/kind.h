@@ -10,7 +10,8 @@
 // A key of a format's file.
 //
 //     setting of `model`   values: defaults, first for a missing key, last for null; empty: key required
-//     no setting           values: accepted values of the key; the first is written and is the default
+//     no setting           values: accepted values of the key; the first is written and is the default;
+//                          empty: any value, as the key changes nothing
 struct FormatKey {
     enum Use { Both, Read, Write, Short };      // Short: written as null when null yields the same value
 
@@ -29,6 +30,7 @@ struct ForeignKind {
     std::vector<FormatKey> keys;            // in the order of writing
     std::vector<const char*> others;        // settings that the format has in a form of its own
     std::vector<FixedSetting> fixed;        // all other settings are GPT-2's
+    bool one_window = false;                // of all layers
     bool two_heads = false;                 // GGUF: a file has the embedding once more, as the head
 
     bool has_other(const std::string& setting) const;       // in others

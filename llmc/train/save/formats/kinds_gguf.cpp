@@ -33,7 +33,16 @@ static ForeignKind gpt2_kind() {
      {ARCH ".rope.dimension_count", "head_channels", {}, Write},                                           \
      {ARCH ".attention.layer_norm_rms_epsilon", "norm_eps"}, {ARCH ".rope.freq_base", "rope_theta", {1e4}},\
      {ARCH ".vocab_size", "vocab"}, {ARCH ".rope.scaling.type", nullptr, {"none"}, Read},                  \
-     {ARCH ".expert_count", nullptr, {0}, Read}, {ARCH ".attention.sliding_window", nullptr, {0}, Read}}
+     {ARCH ".rope.scaling.factor", nullptr, {1.0, 0.0}, Read},       /* alone: linear scaling */           \
+     {ARCH ".rope.scale_linear", nullptr, {1.0, 0.0}, Read},         /* its old name */                    \
+     {ARCH ".rope.scaling.attn_factor", nullptr, {1.0}, Read},                                             \
+     {ARCH ".rope.scaling.original_context_length", nullptr, {}, Read},     /* of YaRN alone */            \
+     {ARCH ".rope.scaling.finetuned", nullptr, {}, Read},            /* a remark */                        \
+     {ARCH ".attention.causal", nullptr, {true}, Read}, {ARCH ".attention.scale", nullptr, {0.0}, Read},   \
+     {ARCH ".expert_count", nullptr, {0}, Read}, {ARCH ".expert_used_count", nullptr, {}, Read},           \
+     {ARCH ".tensor_data_layout", nullptr, {}, Read}, {ARCH ".pooling_type", nullptr, {}, Read},           \
+     {ARCH ".logit_scale", nullptr, {1.0, 0.0}, Read},                                                     \
+     {ARCH ".attention.sliding_window", nullptr, {0}, Read}}
 
 // The tensors likewise; order: of the rows of queries and keys.
 static std::vector<TensorName> llama_tensors(Rows order) {
@@ -61,9 +70,20 @@ static ForeignKind qwen3_kind() {
     kind.tensors.push_back({"knw", "attn_k_norm.weight"});
     return kind;
 }
+
+static ForeignKind qwen2_kind() {
+    ForeignKind kind = {
+        .name = "Qwen2 of llama.cpp", .id = "qwen2", .blocks = "blk.", .tensors = llama_tensors(Rows::Same),
+        .keys = LLAMA_KEYS("qwen2"), .others = {"tied"},
+        .fixed = {{"norm", "rmsnorm"}, {"position", "rope"}, {"activation", "swiglu"}, {"bias", "false"},
+                  {"qkv_bias", "true"}}};
+    for (const char* name : {"attn_q.bias", "attn_k.bias", "attn_v.bias"})
+        kind.tensors.push_back({"qkvb", name});
+    return kind;
+}
 #undef LLAMA_KEYS
 
 const std::vector<ForeignKind>& gguf_kinds() {
-    static const std::vector<ForeignKind> kinds = {gpt2_kind(), llama_kind(), qwen3_kind()};
+    static const std::vector<ForeignKind> kinds = {gpt2_kind(), llama_kind(), qwen3_kind(), qwen2_kind()};
     return kinds;
 }

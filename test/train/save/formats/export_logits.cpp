@@ -1,6 +1,7 @@
 // Exports give the trainer's logits elsewhere: in readers and a GPT-2 written here in plain loops, and in
 // PyTorch.
 #include <filesystem>
+#include <map>
 
 #include "test/gguf.h"
 #include "test/tiny.h"
@@ -176,38 +177,55 @@ static void spoil(const std::string& path, uint64_t at, float value) {
     for (int i = 0; i < 8; i++) file.write(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-// An export with different logits after reading back is refused and removed.
+// Files of a folder or a file, and of those beside that are not finished.
+static std::map<std::string, std::string> contents(const std::string& path) {
+    std::map<std::string, std::string> all;
+    if (std::filesystem::is_regular_file(path)) all[path] = test::text_of(path);
+    for (const std::string& dir : {path, path + ".unfinished"})
+        if (test::there(dir) && std::filesystem::is_directory(dir))
+            for (const auto& e : std::filesystem::recursive_directory_iterator(dir))
+                all[e.path()] = e.is_regular_file() ? test::text_of(e.path()) : "";
+    return all;
+}
+
+// The export before stays, with the user's files, until the next has been read back.
 TEST(an_export_that_changed_is_refused) {
     Config cfg = exported().cfg;
     Tiny t(cfg, true);
     t.shake();
-    const auto read = t.reads();
     const std::string text = test::folder(TEST_PRECISION "_text.txt"),
                       made = test::folder(TEST_PRECISION "_t.json");
     std::ofstream(text) << std::string(3000, 'a') << " few words";
     EXPECT(test::run("./tokenize train --vocab=258 --out=" + made + " " + text).code == 0, "tokenizer");
     const Tokenizer tokenizer = Tokenizer::load(made);
-    const OwnModel own{.shape = cfg.model, .layout = t.model.zero.layout, .read = read,
+    const OwnModel own{.shape = cfg.model, .layout = t.model.zero.layout, .read = t.reads(),
                        .tokenizer = &tokenizer, .bf16 = kIsBf16};
     for (const char* kind : {"hf:", "gguf:", "llmc:"}) {
         const std::string path = test::folder(TEST_PRECISION) + "_refused_" + std::string(kind, 2),
                           to = kind + path;
         const bool folder = !strcmp(kind, "hf:");
-        export_to(own, to);
-        EXPECT(test::fatal_of([&] { check_export(cfg, Mesh(), t.model, to, true); }).code == 0, "%s", kind);
-        t.use();
-        for (const float value : {0.7f, NAN}) {
-            export_to(own, to);
-            const std::string hit = folder ? path + "/model.safetensors" : path;
-            spoil(hit, std::filesystem::file_size(hit) / 8 * 4, value);
-            if (folder) std::ofstream(path + "/of_the_user") << "stays";
-            const Fatal end = test::fatal_of([&] { check_export(cfg, Mesh(), t.model, to, true); });
+        for (const bool others : {false, true}) {               // files of the user beside
+            if (others && !folder) continue;
+            if (others) std::ofstream(path + "/of_the_user") << "stays";
+            const auto check = [&](const std::string& copy) { check_export(cfg, Mesh(), t.model, copy); };
+            EXPECT(test::fatal_of([&] { export_to(own, to, check); }).code == 0, "%s", kind);
             t.use();
-            EXPECT(end.code == kExitInternal && strstr(end.what(), "removed"), "%s %g: code %d, '%s'", kind,
-                   double(value), end.code, end.what());
-            if (!folder) { EXPECT(!test::there(path), "%s is left", path.c_str()); continue; }
-            const std::string left = test::run("ls " + path).out;
-            EXPECT(left == "of_the_user\n", "left: %s", left.c_str());
+            const auto before = contents(path);
+            EXPECT(before.size() == (folder ? 6u : 1u) + others, "%s: %zu files", kind, before.size());
+            for (const float value : {0.7f, NAN}) {
+                const Fatal end = test::fatal_of([&] {
+                    export_to(own, to, [&](const std::string& copy) {
+                        const std::string hit = path_of(copy) + (folder ? "/model.safetensors" : "");
+                        spoil(hit, std::filesystem::file_size(hit) / 8 * 4, value);
+                        check(copy);
+                    });
+                });
+                t.use();
+                EXPECT(end.code == (std::isnan(value) ? kExitNotFinite : kExitInternal) &&
+                       strstr(end.what(), std::isnan(value) ? "tensor '" : "apart from the model's"),
+                       "%s %g: code %d, '%s'", kind, double(value), end.code, end.what());
+                EXPECT(contents(path) == before, "%s %g: files have changed", kind, double(value));
+            }
         }
     }
 }
@@ -217,15 +235,14 @@ TEST(a_rounded_export_is_read_back) {
     for (const char* name : {"_whole", "_rounded-bf16", "_rounded-fp16"}) {
         Tiny t(cfg, true);
         t.shake();
-        const auto read = t.reads();
-        const OwnModel own{.shape = cfg.model, .layout = t.model.zero.layout, .read = read,
+        const OwnModel own{.shape = cfg.model, .layout = t.model.zero.layout, .read = t.reads(),
                            .tokenizer = nullptr, .bf16 = kIsBf16, .largest_file = 20000};
         const std::string to = "hf:" + test::folder(TEST_PRECISION) + name;
-        export_to(own, to);
-        EXPECT(test::fatal_of([&] { check_export(cfg, Mesh(), t.model, to, false); }).code == 0, "%s", name);
+        const Fatal end = test::fatal_of([&] {
+            export_to(own, to, [&](const std::string& copy) { check_export(cfg, Mesh(), t.model, copy); });
+        });
+        EXPECT(end.code == 0, "%s: '%s'", name, end.what());
         t.use();
-        remove_export(to, false);
-        EXPECT(std::filesystem::is_empty(path_of(to)), "%s: files are left", name);
     }
 }
 
@@ -234,16 +251,20 @@ TEST(a_head_that_is_not_the_embedding_is_refused) {
     Config cfg = exported().cfg;
     Tiny t(cfg, true);
     t.shake();
-    const auto read = t.reads();
-    const OwnModel own{.shape = cfg.model, .layout = t.model.zero.layout, .read = read,
+    const OwnModel own{.shape = cfg.model, .layout = t.model.zero.layout, .read = t.reads(),
                        .tokenizer = nullptr, .bf16 = kIsBf16};
     const std::string path = test::folder(TEST_PRECISION) + "_head.gguf";
     for (const float value : {0.7f, NAN}) {
-        export_to(own, "gguf:" + path);
-        spoil(path, std::filesystem::file_size(path) - 128, value);
-        const Fatal end = test::fatal_of([&] { check_export(cfg, Mesh(), t.model, "gguf:" + path, false); });
+        const Fatal end = test::fatal_of([&] {
+            export_to(own, "gguf:" + path, [&](const std::string& copy) {
+                spoil(path_of(copy), std::filesystem::file_size(path_of(copy)) - 128, value);
+                check_export(cfg, Mesh(), t.model, copy);
+            });
+        });
         t.use();
-        EXPECT(end.code == kExitInternal && strstr(end.what(), "wte") && !test::there(path),
+        const bool nan = std::isnan(value);
+        EXPECT(end.code == (nan ? kExitNotFinite : kExitInternal) &&
+               strstr(end.what(), nan ? "output.weight" : "wte") && contents(path).empty(),
                "%g: code %d, '%s'", double(value), end.code, end.what());
     }
 }

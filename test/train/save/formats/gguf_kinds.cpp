@@ -1,5 +1,5 @@
-// GGUF's Llama and Qwen3: an export gives the trainer's logits in plain loops, an import is the model that
-// was written, blocks of every format are read, and a file that lies is refused.
+// GGUF's Llama, Qwen2 and Qwen3: an export gives the trainer's logits in plain loops, an import is the model
+// that was written, and keys of another computation are refused.
 #include "llmc/io/files/gguf.h"
 #include "test/foreign_models.h"
 #include "test/gguf.h"
@@ -11,13 +11,13 @@ using std::string;
 
 static string file_of(const string& kind) { return folder(TEST_PRECISION "_" + kind + ".gguf"); }
 
-// With and without scaled turns; GGUF has no biases.
+// With and without scaled turns; GGUF's Llama has no biases.
 static const Exported& exported(const string& kind) {
     static std::map<string, Exported> all;
     if (!all.contains(kind)) all.emplace(kind, export_kind(kind, {"gguf:" + file_of(kind)}));
     return all.at(kind);
 }
-static const std::vector<string> kNames = {"Llama", "LlamaScaled", "Qwen3"};
+static const std::vector<string> kNames = {"Llama", "LlamaScaled", "Qwen3", "Qwen2"};
 
 // Hugging Face's name of a tensor of llama.cpp.
 static string gguf_name(const string& name) {
@@ -45,7 +45,7 @@ TEST_IF(!kIsBf16, exports_give_the_same_logits) {
             const std::vector<float>& v = g.tensors.at(theirs).values;
             test::Vector out(v.begin(), v.end());
             const bool turns = theirs.ends_with("attn_q.weight") || theirs.ends_with("attn_k.weight");
-            if (!turns || kind == "Qwen3") return out;
+            if (!turns || kind.starts_with("Qwen")) return out;
             // llama.cpp turns neighbours
             for (size_t row = 0; row < v.size() / C; row++) {
                 const size_t i = row % D, here = row / D * D + i / 2 + (i % 2 ? D / 2 : 0);
@@ -91,74 +91,6 @@ TEST_IF(!kIsBf16, imports_are_what_was_exported) {
 
 template <class T> static void put(string& out, T v) {
     out.append(reinterpret_cast<const char*>(&v), sizeof v);
-}
-static void put(string& out, const string& text) {
-    put(out, uint64_t(text.size()));
-    out += text;
-}
-
-// One tensor of two rows of 32 elements, in blocks of `type`.
-static string one_tensor(uint32_t type, const string& data, uint64_t cols = 32, uint64_t offset = 0) {
-    string file = "GGUF";
-    put(file, uint32_t(3)), put(file, uint64_t(1)), put(file, uint64_t(1));
-    put(file, string("general.alignment")), put(file, uint32_t(4)), put(file, uint32_t(64));
-    put(file, string("x")), put(file, uint32_t(2)), put(file, cols), put(file, uint64_t(2));
-    put(file, type), put(file, offset);
-    file.resize((file.size() + 63) / 64 * 64);
-    const string path = folder(TEST_PRECISION "_one.gguf");
-    std::ofstream(path, std::ios::binary) << file + data;
-    return path;
-}
-
-TEST_IF(!kIsBf16, every_format_of_blocks) {
-    const uint16_t half = 0x3800, quarter = 0x3400;         // 0.5 and 0.25 in FP16
-    struct Case { uint32_t type; string row; std::function<float(int)> value; };
-    string q8, q40, q41, f16, b16, f32;
-    put(q8, half), put(q40, half), put(q41, half), put(q41, quarter);
-    for (int i = 0; i < 32; i++) q8 += char(i - 16);
-    for (int i = 0; i < 16; i++) q40 += char(i | (15 - i) << 4), q41 += char(i | (15 - i) << 4);
-    for (int i = 0; i < 32; i++)
-        put(f16, uint16_t(i)), put(b16, bfloat16_bits(float(i))), put(f32, float(i) / 3);
-    const auto nibble = [](int i) { return i < 16 ? i : 31 - i; };
-    const std::vector<Case> cases = {
-        {0, f32, [](int i) { return float(i) / 3; }}, {30, b16, [](int i) { return float(i); }},
-        {1, f16, [](int i) { return std::ldexp(float(i), -24); }},
-        {8, q8, [](int i) { return 0.5f * float(i - 16); }},
-        {2, q40, [&](int i) { return 0.5f * float(nibble(i) - 8); }},
-        {3, q41, [&](int i) { return 0.5f * float(nibble(i)) + 0.25f; }}};
-    for (const Case& c : cases) {
-        const GgufFile file(one_tensor(c.type, string(c.row.size(), '\0') + c.row));
-        std::vector<float> values(32);
-        file.read(*file.find("x"), 32, 32, values.data());
-        for (int i = 0; i < 32; i++)
-            EXPECT(values[size_t(i)] == c.value(i), "type %u: [%d] is %g, expected %g", c.type, i,
-                   double(values[size_t(i)]), double(c.value(i)));
-    }
-}
-
-TEST_IF(!kIsBf16, a_file_that_lies) {
-    const auto refused = [](const string& path, const string& word) {
-        const Fatal end = test::fatal_of([&] { GgufFile file(path); });
-        EXPECT(end.code == kExitConfig && strstr(end.what(), word.c_str()), "no '%s' in '%s'", word.c_str(),
-               end.what());
-    };
-    refused(one_tensor(7, string(256, 'x')), "of type 7");
-    refused(one_tensor(0, string(255, 'x')), "beyond the end");
-    refused(one_tensor(8, string(68, 'x'), 31), "rows of 31");
-    refused(one_tensor(8, string(68, 'x'), uint64_t(1) << 63), "beyond the end");
-    refused(one_tensor(0, string(512, 'x'), 32, 4), "multiple of 64");
-    refused(one_tensor(0, string(512, 'x'), 32, ~uint64_t(63)), "beyond the end");
-    const auto count = [&](size_t at, uint64_t n, const string& word) {
-        const string path = one_tensor(0, string(256, 'x'));
-        std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
-        file.seekp(std::streamoff(at));
-        file.write(reinterpret_cast<const char*>(&n), sizeof n);
-        file.close();
-        refused(path, word);
-    };
-    count(8, 1 << 20, "a count of 1048576");
-    count(16, uint64_t(1) << 60, "a count of");
-    count(24, uint64_t(1) << 40, "a text of");
 }
 
 // Words of an architecture that this program does not compute.
@@ -237,10 +169,41 @@ TEST_IF(!kIsBf16, keys_of_another_computation) {
         expect_refused(small_llama({{key, std::move(value)}}, {}), string(key) + " is ");
     };
     refused("llama.rope.scaling.type", string("yarn"));
+    refused("llama.rope.scaling.factor", 4.f);
+    refused("llama.rope.scale_linear", 4.f);
+    refused("llama.attention.causal", false);
+    refused("llama.attention.scale", 0.5f);
+    refused("llama.logit_scale", 2.f);
+    // no reader of this program knows them
+    for (const char* key : {"llama.attention.unheard", "llama.final_logit_softcapping"})
+        expect_refused(small_llama({{key, 2.f}}, {}), "the key " + string(key) + " = 2");
+    expect_refused(small_llama({{"llama.attention.unheard", std::vector<int32_t>{1}}}, {}), "unheard");
     refused("llama.expert_count", 8u);
     refused("llama.attention.sliding_window", 4096u);
     refused("llama.attention.value_length", 4u);
     refused("llama.rope.dimension_count", 1u);
+}
+
+TEST_IF(!kIsBf16, one_of_several_files) {
+    expect_refused(small_llama({{"split.count", 3u}}, {}), "one of 3 parts of a model");
+}
+
+TEST_IF(!kIsBf16, keys_that_change_nothing) {
+    const string complete = "no tensor 'token_embd.weight'";
+    for (const auto& [key, value] : std::map<string, GgufValue>{
+             {"llama.rope.scaling.factor", 1.f}, {"llama.rope.scaling.original_context_length", 8u},
+             {"llama.attention.causal", true}, {"llama.expert_used_count", 0u}, {"other.key", 7u}})
+        expect_refused(small_llama({{key, value}}, {}), complete);
+}
+
+// Newer architectures have a list with a value for each layer.
+TEST_IF(!kIsBf16, values_for_each_layer) {
+    using List = std::vector<int32_t>;
+    expect_refused(small_llama({{"llama.attention.head_count", List{2, 2}}}, {}), "'token_embd.weight'");
+    expect_refused(small_llama({{"llama.attention.head_count", List{2, 1}}}, {}),
+                   "llama.attention.head_count has a value for each layer, 2 and 1 among them");
+    expect_refused(small_llama({{"llama.feed_forward_length", List{}}}, {}),
+                   "llama.feed_forward_length is a list");
 }
 
 TEST_IF(!kIsBf16, scaled_turns_that_are_no_scaling) {

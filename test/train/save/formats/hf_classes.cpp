@@ -1,5 +1,5 @@
-// Hugging Face's Llama, Qwen3 and NanoChat: an export gives the trainer's logits in plain loops, and an
-// import of one or several files, of any precision, is the model that was written.
+// Hugging Face's Llama, Qwen2, Qwen3, Mistral and NanoChat: an export gives the trainer's logits in plain
+// loops, and an import of one or several files, of any precision, is the model that was written.
 #include "test/foreign_models.h"
 #include "test/program.h"
 
@@ -176,6 +176,15 @@ TEST_IF(!kIsBf16, what_is_not_computed_is_named) {
     change("LlamaTied", {{"rope_scaling", {{"factor", 8.}}}}, {"rope_scaling", "rope_parameters"});
     change("Llama", {{"rope_scaling", {{"type", "linear"}, {"factor", 4.}}}}, {"rope_scaling", "linear"});
     change("Llama", {{"rope_theta", 5e5}}, {"rope_theta", "500000", "1000"});
+    for (const char* kind : {"Llama", "Qwen2", "Mistral", "NanoChat"}) {
+        change(kind, {{"logit_scale", 0.0625}}, {"logit_scale = 0.0625", kind});
+        change(kind, {{"attn_logit_softcapping", 50}}, {"attn_logit_softcapping = 50", kind});
+        change(kind, {{"rope_parameters", {{"partial_rotary_factor", 0.5}}}}, {"partial_rotary_factor"});
+    }
+    change("Llama", {{"final_logit_softcapping", 30}}, {"final_logit_softcapping = 30"});
+    change("Llama", {{"rope_scaling", {{"factor", 4.}}}}, {"rope_scaling has factor = 4"});
+    change("Qwen2", {{"attention_bias", true}}, {"attention_bias"});
+    change("Mistral", {{"num_local_experts", 8}}, {"num_local_experts = 8"});
     change("Llama", {{"hidden_act", "gelu"}}, {"hidden_act", "gelu", "silu"});
     change("Llama", {{"model_type", "mamba"}}, {"model_type", "mamba", "llama", "qwen3"});
     change("Llama", {{"num_key_value_heads", 4}}, {"kv_heads", "4"});
@@ -212,6 +221,36 @@ TEST_IF(!kIsBf16, layers_with_a_window) {
     EXPECT(window_of({{"layer_types", types}}) == Windows({5, 0}), "layer_types go first");
 }
 
+// Keys of models on the hub that change nothing.
+TEST_IF(!kIsBf16, keys_of_no_harm) {
+    exported("Llama");
+    const string dir = resharded(dir_of("Llama"), "F32", 1);
+    json c = config_of(dir_of("Llama"));
+    c.merge_patch({{"is_llama_config", true}, {"sliding_window", nullptr}, {"use_qk_norm", false},
+                   {"logit_scale", 1.0}, {"unsloth_version", "2025"}, {"use_mrope", false},
+                   {"transformers.js_config", {{"kv_cache_dtype", "fp16"}}}, {"pad_token_id", 7},
+                   {"rope_scaling", {{"rope_type", "default"}, {"factor", 1.0}}}});
+    std::ofstream(dir + "/config.json") << c.dump(1);
+    EXPECT(open_foreign("hf:" + dir).shape.layers == 2);
+}
+
+TEST_IF(!kIsBf16, a_window_in_every_layer) {
+    const string dir = (exported("Mistral"), resharded(dir_of("Mistral"), "F32", 1));
+    const json written = config_of(dir_of("Mistral"));
+    const auto window_of = [&](const char* key, const json& value) {
+        json c = written;
+        c.erase("sliding_window");
+        if (key) c[key] = value;
+        std::ofstream(dir + "/config.json") << c.dump(1);
+        return open_foreign("hf:" + dir).shape.window;
+    };
+    EXPECT(written["sliding_window"] == 5 && !written.contains("use_sliding_window"), "%s",
+           written.dump().c_str());
+    EXPECT(window_of("sliding_window", nullptr) == std::vector{0});
+    EXPECT(window_of("sliding_window", 7) == std::vector{7});
+    EXPECT(window_of(nullptr, nullptr) == std::vector{4096}, "of transformers' MistralConfig");
+}
+
 // The form of transformers 4.
 TEST_IF(!kIsBf16, older_configs) {
     const Exported& e = exported("Llama");
@@ -242,6 +281,8 @@ TEST_IF(!kIsBf16, a_model_without_a_class) {
     m = of_kind(kForeign.at("Llama"), tiny_config().model);
     m.window = {0, 5};
     way(m, "LlamaForCausalLM comes nearest, and has model.window = 0, not [0, 5]");
+    m.qkv_bias = true, m.bias = false, m.softcap = 3;
+    way(m, "Qwen2ForCausalLM comes nearest, and has model.softcap = 0, not 3");
     m = of_kind(kForeign.at("Qwen3"), tiny_config().model);
     m.window = {4, 5};
     way(m, "Qwen3ForCausalLM comes nearest, and has model.window = one size and 0, not [4,5]");

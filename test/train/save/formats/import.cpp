@@ -132,6 +132,14 @@ TEST(every_tensor_counts) {
           json::object(), {"h.0.attn.c_attn.weight", "[64, 192]", "[192, 64]"});
     check("a missing tensor", [](Matrices& all) { all.erase("h.0.mlp.c_fc.bias"); }, json::object(),
           {"h.0.mlp.c_fc.bias"});
+    for (const char* wrapper : {"_orig_mod.", "module."})
+        check("a wrapper", [&](Matrices& all) {
+            for (const auto& [name, m] : gpt2({})) {
+                all.erase(name);
+                all["/" + string(wrapper) + "transformer." + name] = m;
+            }
+        }, json::object(), {"no tensor 'wte.weight'", string("'") + wrapper + "transformer.wte.weight'",
+                            string("take '") + wrapper + "transformer.' off every name"});
     // masks are no parameters
     const Change masks = [](Matrices& all) {
         all["h.0.attn.bias"] = random_matrix("m", {1, 1, 32, 32});

@@ -1,5 +1,6 @@
 // Models that are no GPT-2, as users train them: they resume as their own kind, and go to formats that hold
 // the kind.
+#include "llmc/train/save/formats/formats.h"
 #include "test/program.h"
 
 using namespace test;
@@ -14,6 +15,8 @@ static const std::string& trained() {
                     {"train", {{"steps", 4}}}, {"checkpoint", {{"every", 2}, {"keep_last", 0}}}});
         const Ran ran = train_gpt(c);
         EXPECT(ran.code == 0, "code %d, '%s'", ran.code, ran.err.c_str());
+        EXPECT(has(ran.out, "\nexports none: ") && has(ran.out, " comes nearest, and has model."), "'%s'",
+               ran.out.c_str());
         return c;
     }();
     return config;
@@ -26,6 +29,13 @@ TEST(no_format_of_gpt2_holds_another_kind) {
         EXPECT(ran.code == 78 && has(ran.err, "has model.norm = \"layernorm\", not \"rmsnorm\"") &&
                no_message(ran.err).empty(), "%s: code %d, '%s'", to.c_str(), ran.code, ran.err.c_str());
     }
+}
+
+// README.md's for a text of one's own.
+TEST(the_small_preset_exports) {
+    ModelConfig m = load_config("scripts/small/llama.json").model;
+    m.vocab = 500;
+    EXPECT(exports_of(m) == "hf, gguf", "'%s'", exports_of(m).c_str());
 }
 
 TEST(a_checkpoint_goes_on_as_its_own_kind_only) {
@@ -82,6 +92,17 @@ TEST(a_llama_goes_to_hugging_face_and_back) {
         EXPECT(other.code == 78 && has(other.err, std::string("model.") + key) && has(other.err, value),
                "%s: code %d, '%s'", key, other.code, other.err.c_str());
     }
+    EXPECT(has(made.out, "\nexports hf, gguf\n"), "'%s'", made.out.c_str());
+    const Ran longer = again("--model.context=64 --run.dir=" + folder("longer"));
+    EXPECT(longer.code == 0 && has(longer.err, "model.context = 64") && has(longer.err, "for 32 positions"),
+           "code %d, '%s'", longer.code, longer.err.c_str());
+    // a plan needs no weights
+    const std::string shape = folder("llama_shape");
+    run("mkdir " + shape + " && cp " + folder("llama_hf") + "/config.json " + shape);
+    const std::string init = "--run.dir=" + folder("none") + " --model.init=hf:" + shape;
+    const Ran plan = train_gpt(config, init + " --plan"), train = train_gpt(config, init);
+    EXPECT(plan.code == 0 && has(plan.out, "\"ffn_channels\": 96"), "'%s'", plan.err.c_str());
+    EXPECT(train.code == 78 && has(train.err, "there is no model.safetensors"), "'%s'", train.err.c_str());
     const Ran sized = again("--model.head_channels=0 --run.dir=" + folder("sized"));
     EXPECT(sized.code == 0, "0 is what it stands for: '%s'", sized.err.c_str());
 }
