@@ -17,6 +17,7 @@ import argparse
 import gzip
 import hashlib
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -204,12 +205,17 @@ def unwrap(lines):
 
 
 def training_part(text, fraction):
-    """The text up to the line start nearest to 1 - fraction of its bytes."""
+    """The text up to where `./tokenize encode --val=fraction` cuts it: the nearest line, else word."""
     data = text.encode()
-    target = len(data) - int(len(data) * fraction)
-    before, after = data.rfind(b"\n", 0, target) + 1, data.find(b"\n", target) + 1
-    cut = before if before and (not after or target - before <= after - target) else after
-    return data[:cut or len(data)]
+    held = int(len(data) * fraction)
+    target, slack = len(data) - held, held // 8
+    lines = [data.rfind(b"\n", target - slack, target) + 1, data.find(b"\n", target, target + slack) + 1]
+    low = max(0, target - 1024)
+    word = rb"(?<=\S)[ \t\v\f]|(?<=\n)"
+    words = [low + m.start() for m in re.finditer(word, data[low:target + 1024])]
+    inside = [p for p in lines if 0 < p < len(data)] or [p for p in words if 0 < p < len(data)]
+    cut = min(inside, key=lambda p: abs(p - target), default=target) if held else len(data)
+    return data[:cut]
 
 
 def make_folder(out, below=""):

@@ -40,6 +40,7 @@ void report(const DocumentReader& r) {
     };
     warn(r.empty, "empty text", "left out");
     warn(r.skipped, "bad line", "left out");
+    warn(r.not_utf8, "text file", "not in UTF-8: learned byte by byte");
     warn(r.mended, "bad line", "mended: broken characters became U+FFFD, NaN null");
 }
 

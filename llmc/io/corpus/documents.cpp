@@ -9,6 +9,7 @@
 #include "llmc/io/corpus/mend_line.h"
 #include "llmc/io/unicode/pretokenize.h"
 #include "llmc/io/unicode/safe_cut.h"
+#include "llmc/io/unicode/unicode.h"
 
 char* Chunk::grow(size_t bytes) {
     if (text.size() < size + bytes + kTextPadding) text.resize((size + bytes) * 5 / 4 + kTextPadding);
@@ -92,6 +93,7 @@ bool DocumentReader::open_next() {
     at_start = true;
     in_validation = false;
     text_left = ~uint64_t(0);
+    is_utf8_so_far = true;
     size_t begin = raw ? 0 : skip_mark();
     if (!separator.empty() || validation <= 0) return true;
     if (!stream->seekable()) {
@@ -130,6 +132,13 @@ void DocumentReader::spool() {
     stream = std::move(copy);
 }
 
+// The text of the chunk from `begin` on, which is cut between characters.
+void DocumentReader::check_utf8(const Chunk& chunk, size_t begin) {
+    if (raw || !is_utf8_so_far || is_utf8(chunk.text.data() + begin, chunk.size - begin)) return;
+    is_utf8_so_far = false;
+    not_utf8.add(stream->path);
+}
+
 // Adds a span of a text document.
 void DocumentReader::add_text(Chunk& chunk) {
     const size_t begin = chunk.size;
@@ -157,6 +166,7 @@ void DocumentReader::add_text(Chunk& chunk) {
         chunk.size = begin + cut;
     }
     if (chunk.size > begin) {
+        check_utf8(chunk, begin);
         documents += at_start && !in_validation;
         chunk.spans.push_back({begin, chunk.size, at_start, in_validation});
         at_start = false;
@@ -239,8 +249,12 @@ void DocumentReader::add_parts(Chunk& chunk) {
         const std::string_view text = next_part(last);
         part++;
         const size_t begin = chunk.size;
-        if (!json_lines) chunk.append(without_breaks(text));
-        else if (text.find_first_not_of(" \t\r") != text.npos) chunk.size += put_json_text(text, chunk);
+        if (!json_lines) {
+            chunk.append(without_breaks(text));
+            check_utf8(chunk, begin);
+        }
+        if (json_lines && text.find_first_not_of(" \t\r") != text.npos)
+            chunk.size += put_json_text(text, chunk);
         if (chunk.size > begin) {
             const bool held =
                 validation > 0 && held_out.choose({chunk.text.data() + begin, chunk.size - begin});

@@ -69,6 +69,7 @@ struct DocumentReader {
     uint64_t total_bytes = 0;       // of every file; 0: not known
     uint64_t documents = 0;         // begun so far
     Places empty, skipped, mended;  // texts left out; bad lines left out, and mended
+    Places not_utf8;                // text files with other bytes, which stay as they are
     std::function<void()> waiting;  // called now and then while a text goes through a temporary file
 
     // CHECK_INPUT: unknown names and kinds, rules that no input needs.
@@ -100,8 +101,10 @@ struct DocumentReader {
     bool at_start = true;                       // the next span starts a side of a document
     bool in_validation = false;
     uint64_t text_left = 0;                     // of a text with a cut: bytes until the cut
+    bool is_utf8_so_far = true;                 // the file
 
     bool open_next();
+    void check_utf8(const Chunk& chunk, size_t begin);
     size_t skip_mark();
     void close_stream();
     void spool();

@@ -171,6 +171,11 @@ TEST(encodings_other_than_utf8) {
                 "%s", e.said.c_str());
         }
     }
+    write_file(path_of("latin.txt"), "caf\xe9 au lait\n" + std::string(300'000, 'a'));
+    const Encoded latin = encode(path_of("latin.txt") + " " + kData + "corpus.txt");
+    EXPECT(latin.code == 0 && latin.train.starts_with("caf\xe9 au") &&
+               has(latin.said, "warning: 1 text file not in UTF-8") && has(latin.said, "latin.txt)"),
+           "%s", latin.said.c_str());
     write_file(path_of("zeros.txt"), std::string("a few zeros\0\0 in a text\0", 24));
     EXPECT(encode(path_of("zeros.txt")).code == 0);
 }

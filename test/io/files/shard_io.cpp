@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "llmc/base/numbers/rng.h"
-#include "test/test.h"
+#include "test/script_helpers.h"
 
 static std::string path_of(const std::string& name) { return test::temporary_directory() + "/" + name; }
 
@@ -177,4 +177,35 @@ TEST(ids_of_another_width) {
         write_file(path_of("narrow.bin"), shard_header(20240520, 1, 800) + raw(ids));
         EXPECT(open_shard_file(path_of("narrow.bin")).info.tokens == 800);
     }
+}
+
+// The lines of data/README.md that make shards of ids of others.
+TEST(the_recipe_for_ids_of_others) {
+    if (test::run(python() + " -c 'import numpy'").code != 0) return test::skip("no NumPy");
+    const auto ran = test::run(python() + " - " + folder("recipe") + R"py( <<'EOF'
+import os, re, sys
+import numpy as np
+recipe, = (x for x in re.findall(r"```\n(.*?)```", open("data/README.md").read(), re.S) if "np.memmap" in x)
+os.chdir(sys.argv[1])
+os.makedirs("data/mine")
+source = 'np.memmap("train.bin", dtype=np.uint16, mode="r")'
+narrow, wide = [1, 65535, 3] * 50, [152000, 7, 0] * 50
+for dtype, ids in ((np.uint16, narrow), (np.int32, narrow), (np.int32, wide), (np.int64, wide)):
+    np.array(ids, dtype=dtype).tofile("train.bin")
+    np.save("train.npy", np.array(ids, dtype=dtype))
+    for other in (source.replace("uint16", dtype.__name__), 'np.load("train.npy")'):
+        exec(recipe.replace(source, other), {})
+        shard = open("data/mine/ids_train_000000.bin", "rb").read()
+        head, size = np.frombuffer(shard[:1024], np.int32), 4 if max(ids) > 65535 else 2
+        assert list(head[:4]) == ([20240520, 1] if size == 2 else [20240801, 7]) + [150, 0], head[:4]
+        assert list(np.frombuffer(shard[1024:], f"<u{size}")) == ids, source
+for ids in ([-1, 5], [1 << 20, 5]):
+    np.save("train.npy", np.array(ids))
+    try:
+        exec(recipe.replace(source, 'np.load("train.npy")'), {})
+        sys.exit(f"{ids} pass")
+    except AssertionError as e:
+        assert "no ids" in str(e)
+EOF)py");
+    EXPECT(ran.code == 0, "%s", ran.err.c_str());
 }

@@ -58,8 +58,8 @@ EOF)py");
 }
 
 TEST(austen_unwraps_and_cuts) {
-    const auto ran = test::run("PYTHONPATH=data " + python() + R"py( - <<'EOF'
-import austen
+    const auto ran = test::run("PYTHONPATH=data " + python() + " - " + folder("cuts") + R"py( <<'EOF'
+import subprocess, sys, austen
 text = austen.unwrap(["", "A  b", "c.", "", "", "", "d", "  e  ", ""])
 assert text == "A b c.\n\nd e\n", repr(text)
 whole = "".join("line %d\n" % i for i in range(1000))
@@ -68,7 +68,16 @@ for fraction in (0, 0.1, 0.5):
     data = whole.encode()
     assert data.startswith(part) and part.endswith(b"\n"), fraction
     assert abs(len(data) * (1 - fraction) - len(part)) <= 5, (fraction, len(part))
-assert austen.training_part("one line", 0.5) == b"one line"
+assert austen.training_part("one", 0.1) == b"one"
+T = "--tokenizer=test/data/tokenizer/hf.tiktoken"
+for text in (whole, "word " * 3000, "\u00e9" * 1000, ("long " * 200 + "\n") * 30, "a\n\nb  c\n"):
+    for fraction in (0.3, 0.1, 0.01):
+        open(sys.argv[1] + "/cut.txt", "w", newline="").write(text)
+        run = lambda *a: subprocess.run(["./tokenize", a[0], T, *a[1:]], stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL, check=True).stdout
+        run("encode", f"--val={fraction}", f"--out={sys.argv[1]}/cut", sys.argv[1] + "/cut.txt")
+        shards = run("decode", sys.argv[1] + "/cut_train_000000.bin")
+        assert shards == austen.training_part(text, fraction), (text[:20], fraction, len(shards))
 EOF)py");
     EXPECT(ran.code == 0, "%s", ran.err.c_str());
 }
