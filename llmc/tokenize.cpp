@@ -40,6 +40,12 @@ void report(const DocumentReader& r) {
     };
     warn(r.empty, "empty text", "left out");
     warn(r.skipped, "bad line", "left out");
+    for (const EndName& end : r.ends)
+        if (end.count)
+            warning(
+                "{} stands {} in the texts and is learned letter by letter; where it ends a document of a "
+                "text file, use --split='{}'",
+                end.name, counted(int64_t(end.count), "time"), end.name);
     warn(r.not_utf8, "text file", "not in UTF-8: learned byte by byte");
     warn(r.mended, "bad line", "mended: broken characters became U+FFFD, NaN null");
 }
@@ -92,12 +98,6 @@ int encode(const Options& o) {
           human_bytes(double(r.bytes) / seconds));
     report(reader);
     if (o.val > 0) report_share(r, o.val);
-    for (const EndName& end : r.ends)
-        if (end.count)
-            warning(
-                "{} stands {} in the texts and is learned letter by letter; where it ends a document of a "
-                "text file, use --split='{}'",
-                end.name, counted(int64_t(end.count), "time"), end.name);
     if (r.removed)
         print("{} of {} removed\n", counted(int64_t(r.removed), "older shard"), for_terminal(o.out));
     return kExitDone;
@@ -174,6 +174,8 @@ int decode(const Options& o) {
 
 int ids(const Options& o) {
     const Tokenizer tokenizer = tokenizer_of(o);
+    CHECK_INPUT(o.rules.as != As::JsonLines,
+                "./tokenize ids reads any input as text, and takes no --as=jsonl");
     CHECK_INPUT(o.inputs.size() <= 1, "./tokenize ids takes one input, found {}", o.inputs.size());
     DocumentReader reader = DocumentReader::whole_file(o.inputs.empty() ? "-" : o.inputs[0]);
     Encoder<uint32_t> encoder(tokenizer);

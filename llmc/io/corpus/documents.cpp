@@ -265,11 +265,22 @@ void DocumentReader::add_parts(Chunk& chunk) {
     }
 }
 
+static uint64_t count_of(const std::string& name, std::string_view text) {
+    uint64_t n = 0;
+    for (size_t at = 0; at < text.size(); n++) {
+        const void* found = memmem(text.data() + at, text.size() - at, name.data(), name.size());
+        if (!found) return n;
+        at = size_t(static_cast<const char*>(found) - text.data()) + name.size();
+    }
+    return n;
+}
+
 bool DocumentReader::next(Chunk& chunk) {
     chunk.size = 0;
     chunk.spans.clear();
     while (chunk.size < chunk_bytes && (stream || open_next())) {
         separator.empty() ? add_text(chunk) : add_parts(chunk);
     }
+    for (EndName& end : ends) end.count += count_of(end.name, {chunk.text.data(), chunk.size});
     return !chunk.spans.empty();
 }

@@ -35,6 +35,12 @@ struct TextRules {
     BadLines bad_lines = BadLines::Stop;
 };
 
+// The name of a token that ends documents, and how often it stands in the texts.
+struct EndName {
+    std::string name;
+    uint64_t count = 0;
+};
+
 // How many there are, and the place of the first, FILE:LINE.
 struct Places {
     uint64_t count = 0;
@@ -69,6 +75,7 @@ struct DocumentReader {
     uint64_t total_bytes = 0;       // of every file; 0: not known
     uint64_t documents = 0;         // begun so far
     Places empty, skipped, mended;  // texts left out; bad lines left out, and mended
+    std::vector<EndName> ends = {{"<|endoftext|>"}};
     Places not_utf8;                // text files with other bytes, which stay as they are
     std::function<void()> waiting;  // called now and then while a text goes through a temporary file
 

@@ -24,32 +24,10 @@ static uint64_t remove_others(const std::string& prefix, const std::string& endi
     return removed;
 }
 
-static std::vector<EndName> end_names(const Tokenizer& tokenizer) {
-    std::vector<EndName> names = {{std::string(kEndOfText)}};
-    const std::string_view own = tokenizer.vocabulary.text_of(tokenizer.eot());
-    if (own != kEndOfText) names.push_back({std::string(own)});
-    return names;
-}
-
-static uint64_t count_of(std::string_view name, std::string_view text) {
-    uint64_t n = 0;
-    for (const char *at = text.data(), *end = at + text.size(); at < end; n++) {
-        at = static_cast<const char*>(memmem(at, size_t(end - at), name.data(), name.size()));
-        if (!at) return n;
-        at += name.size();
-    }
-    return n;
-}
-
 template <class Id> struct EncodeJob {
     Chunk chunk;
-    std::vector<EndName> ends = {};
     IdBuffer<Id> ids[2];            // for training, for validation
     size_t bytes() const { return chunk.size; }
-    void count(EncodeResult& result) const {
-        for (const DocumentSpan& p : chunk.spans) result.bytes += p.end - p.begin;
-        for (size_t e = 0; e < ends.size(); e++) result.ends[e].count += ends[e].count;
-    }
 };
 
 template <class Id>
@@ -66,7 +44,9 @@ static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader
     for (const ShardWriter& s : sets)
         for (const std::string end : {".bin", kIndexSuffix}) remove_others(s.prefix, end + kUnfinished, {});
     std::vector<std::unique_ptr<Encoder<Id>>> encoders(size_t(std::max(options.threads, 1)));
-    EncodeResult result = {.ends = end_names(tokenizer)};
+    EncodeResult result = {};
+    const std::string_view own = tokenizer.vocabulary.text_of(tokenizer.eot());
+    if (own != kEndOfText) reader.ends.push_back({std::string(own)});
     Progress progress("encode", "B", reader.total_bytes);
     reader.waiting = [&] { progress.update(reader.position()); };
     run_ordered_jobs<Job>(
@@ -76,19 +56,16 @@ static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader
             return reader.next(job.chunk);
         },
         [&](int thread, Job& job) {
-            job.ends = end_names(tokenizer);
             auto& encoder = encoders[size_t(thread)];
             if (!encoder) encoder = std::make_unique<Encoder<Id>>(tokenizer);
             for (const DocumentSpan& p : job.chunk.spans) {
                 IdBuffer<Id>& ids = job.ids[p.validation];
-                const std::string_view text(job.chunk.text.data() + p.begin, p.end - p.begin);
-                for (EndName& end : job.ends) end.count += count_of(end.name, text);
                 if (p.starts_document) ids.push(Id(tokenizer.eot()));
-                encoder->encode(text.data(), text.size(), ids);
+                encoder->encode(job.chunk.text.data() + p.begin, p.end - p.begin, ids);
             }
         },
         [&](Job& job) {
-            job.count(result);
+            for (const DocumentSpan& p : job.chunk.spans) result.bytes += p.end - p.begin;
             for (int s = 0; s < 2; s++) {
                 sets[s].append(std::span<const Id>(job.ids[s].data.get(), job.ids[s].count));
                 job.ids[s].count = 0;

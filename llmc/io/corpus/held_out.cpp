@@ -15,7 +15,8 @@ bool HeldOut::choose(std::string_view document) {
     const double before = double(seen), held = double(chosen), size = double(document.size());
     seen += document.size();
     double chance = fraction;
-    if (held < 0.95 * fraction * before) chance = std::sqrt(fraction);
+    const double missing = fraction * (before + size) - held;
+    if (held < 0.95 * fraction * before) chance = std::max(std::sqrt(fraction), missing / size);
     if (held > 1.05 * fraction * before || held + size > 2 * fraction * (before + size)) chance = 0;
     const double uniform = double(XXH3_64bits(document.data(), document.size()) >> 11) * 0x1p-53;
     if (uniform >= chance) return false;

@@ -2,8 +2,8 @@
 //
 // Of many documents (lines of a .jsonl), whole ones: where the share is near F, those whose hash is below F,
 // so that equal documents are on one side. While the share is more than 5% below F, a document is chosen with
-// the probability sqrt(F); while it is that much above, none is. No document that would take the share beyond
-// 2 F is chosen.
+// the probability sqrt(F), or more if more than that part of it is missing; while the share is that much
+// above, none is. No document that would take the share beyond 2 F is chosen.
 //
 // Of a text file, its end: from the line start nearest to byte (1 - F) D of its D, where the error is at most
 // an eighth of F; else from the word nearest to it; else, without white space, from a character.

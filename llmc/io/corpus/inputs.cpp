@@ -8,6 +8,7 @@
 #include "llmc/base/console.h"
 #include "llmc/base/files.h"
 #include "llmc/base/glob.h"
+#include "llmc/io/files/shard.h"
 
 static bool ends_with_any(std::string_view name, std::initializer_list<std::string_view> ends) {
     return std::any_of(ends.begin(), ends.end(), [&](std::string_view end) { return name.ends_with(end); });
@@ -29,14 +30,21 @@ static std::optional<InputKind> kind_of(const std::string& path, As as) {
     return path == "-" ? std::optional(InputKind::Text) : std::nullopt;
 }
 
+static bool is_table(std::string_view name) {
+    return ends_with_any(name, {".parquet", ".arrow", ".feather"});
+}
+static bool is_packed(std::string_view name) {
+    return ends_with_any(name, {".bz2", ".xz", ".lz4", ".zip", ".tar", ".tgz", ".7z"});
+}
+
 // What to do about a file of an unknown kind.
 static std::string remedy_of(const std::string& path) {
     const std::string_view name = unpacked_name(path);
     if (ends_with_any(name, {".json", ".ndjson", ".jsonlines"}))
         return "--as=jsonl reads it as a JSON object a line";
-    if (ends_with_any(name, {".parquet", ".arrow", ".feather"}))
+    if (is_table(name))
         return "data/README.md has the lines that write a table's column of text as .jsonl";
-    if (ends_with_any(name, {".bz2", ".xz", ".lz4", ".zip", ".tar", ".tgz", ".7z"}))
+    if (is_packed(name))
         return "unpack it, or name - and send it the text: xz -dc FILE | ./tokenize ... -";
     return "--as=text reads it as .txt, --as=jsonl as .jsonl";
 }
@@ -61,7 +69,10 @@ static void add_folder(const std::string& folder, As as, Inputs& inputs) {
     const std::vector<std::string> paths = files_below(folder);
     const size_t before = inputs.files.size();
     for (const std::string& path : paths) {
-        if (const auto kind = kind_of(path, as)) inputs.files.push_back({path, *kind});
+        // what lies beside texts: shards of an earlier call, archives, pipes
+        const bool other = ends_with_any(path, {".bin", kIndexSuffix}) || is_table(path) || is_packed(path);
+        const auto kind = other || !is_regular_file(path) ? std::nullopt : kind_of(path, as);
+        if (kind) inputs.files.push_back({path, *kind});
         else inputs.left_out++;
     }
     CHECK_INPUT(

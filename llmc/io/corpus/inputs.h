@@ -5,7 +5,8 @@
 //     .gz, .zst         either, packed
 //     -                 standard input: text
 //     any other suffix  as --as says; refused without
-//     a folder          the files in it and below that are of a known kind, or of any with --as
+//     a folder          the files in it and below that are of a known kind; with --as, all but shards, tables
+//                       and archives
 //     a*b?.txt, **      every matching file, sorted
 #pragma once
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Which files ./tokenize reads and as what: kinds, folders, encodings, broken lines; which of their text is
 // for validation.
-#include <zstd.h>
+#include <sys/stat.h>
 
 #include <cmath>
 
@@ -81,6 +81,12 @@ TEST(documents_for_validation_are_whole_and_f_of_all) {
     size_t apart = 0;
     for (size_t i = 1000; i < 20000; i++) apart += sides[0][i] != sides[1][i];
     EXPECT(apart == 0, "%zu equal documents are on two sides", apart);
+    for (uint64_t seed = 0; seed < 200; seed++) {       // of as few as can be divided, some
+        HeldOut few{.fraction = 0.1};
+        for (uint64_t i = 0; i < 10; i++) few.choose(std::string(1000, 'x') + std::to_string(100 * seed + i));
+        EXPECT(few.chosen > 0 && few.chosen < 3000, "%llu of 10 documents",
+               (unsigned long long)few.chosen / 1000);
+    }
     HeldOut whale{.fraction = 0.1};
     for (int i = 0; i < 100; i++) whale.choose(std::string(100, char('0' + i)));
     EXPECT(!whale.choose(std::string(1 << 20, 'x')), "one document makes all of validation");
@@ -190,6 +196,10 @@ TEST(texts_without_a_character) {
     const auto t =
         test::run("./tokenize train --vocab=260 --out=" + path_of("t.json") + " " + path_of("empty.jsonl"));
     EXPECT(has(t.err, "2 empty texts"), "%s", t.err.c_str());
+    write_file(path_of("stories.txt"), "a b\n<|endoftext|>\nc d\n");
+    const auto s =
+        test::run("./tokenize train --vocab=260 --out=" + path_of("t.json") + " " + path_of("stories.txt"));
+    EXPECT(has(s.err, "<|endoftext|> stands 1 time"), "%s", s.err.c_str());
 }
 
 TEST(lines_that_are_broken) {
@@ -248,6 +258,8 @@ TEST(folders_and_kinds_of_files) {
            folder.train.c_str(), folder.said.c_str());
     EXPECT(encode("'" + d + "/**/b/*.txt'").train == "three" &&
            encode("'" + d + "/*/**'").code == kExitConfig);
+    mkfifo((d + "/pipe.txt").c_str(), 0600);
+    write_file(d + "/old_train_000000.bin", "of an earlier call"), write_file(d + "/t.parquet", "PAR1");
     const Encoded text = encode("--as=text " + d), lines = encode("--as=jsonl " + d + "/none");
     EXPECT(has(text.train, "six") && has(text.train, end + "two" + end) && has(text.said, "5 text files"),
            "'%s' %s", text.train.c_str(), text.said.c_str());
@@ -264,27 +276,4 @@ TEST(folders_and_kinds_of_files) {
     }
     const Encoded none = encode(d + "/none");
     EXPECT(none.code == kExitConfig && has(none.said, "among its 4 files"), "%s", none.said.c_str());
-}
-
-// A frame whose window is longer than zstd reads without being asked; a window that nobody reads.
-TEST(long_windows_of_zstd) {
-    const std::string text = read_file(kData + "hard.txt");
-    ZSTD_CCtx* z = ZSTD_createCCtx();
-    ZSTD_CCtx_setParameter(z, ZSTD_c_windowLog, 28);
-    std::string packed(ZSTD_compressBound(text.size()), '\0');
-    ZSTD_inBuffer in = {text.data(), text.size(), 0};
-    ZSTD_outBuffer out = {packed.data(), packed.size(), 0};
-    EXPECT(ZSTD_compressStream2(z, &out, &in, ZSTD_e_flush) == 0 &&    // the frame does not know its size
-           ZSTD_compressStream2(z, &out, &in, ZSTD_e_end) == 0);
-    ZSTD_freeCCtx(z);
-    packed.resize(out.pos);
-    write_file(path_of("long.txt.zst"), packed);
-    const Encoded e = encode(path_of("long.txt.zst"));
-    EXPECT(e.code == 0 && e.train == text, "%s", e.said.c_str());
-    EXPECT(uint8_t(packed[5]) == (28 - 10) << 3, "the window is 0x%02x", uint8_t(packed[5]));
-    packed[5] = char(31 << 3);          // 2^41 bytes
-    write_file(path_of("longer.txt.zst"), packed);
-    const Encoded longer = encode(path_of("longer.txt.zst"));
-    EXPECT(longer.code == kExitConfig && has(longer.said, "window") && has(longer.said, "--long=27") &&
-           !has(longer.said, "damaged"), "%s", longer.said.c_str());
 }

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
+#include <zstd.h>
 
 #include "llmc/base/files.h"
 #include "llmc/io/files/shard_writer.h"
@@ -155,4 +156,25 @@ TEST(places_that_are_no_files) {
     NewFile* none = nullptr;
     const Fatal f = test::fatal_of([&] { none = new NewFile(pipe); });
     EXPECT(!none && std::string(f.what()).find(pipe) != std::string::npos, "a pipe is replaced by a file");
+}
+
+// A frame whose window is longer than zstd reads without being asked; a window that nobody reads.
+TEST(long_windows_of_zstd) {
+    const std::string text = read_file(kData + "hard.txt");
+    ZSTD_CCtx* z = ZSTD_createCCtx();
+    ZSTD_CCtx_setParameter(z, ZSTD_c_windowLog, 28);
+    std::string packed(ZSTD_compressBound(text.size()), '\0');
+    ZSTD_inBuffer in = {text.data(), text.size(), 0};
+    ZSTD_outBuffer out = {packed.data(), packed.size(), 0};
+    EXPECT(ZSTD_compressStream2(z, &out, &in, ZSTD_e_flush) == 0 &&    // the frame does not know its size
+           ZSTD_compressStream2(z, &out, &in, ZSTD_e_end) == 0);
+    ZSTD_freeCCtx(z);
+    packed.resize(out.pos);
+    write_file(path_of("long.txt.zst"), packed);
+    const auto e = test::run("./tokenize ids" + kRanks + path_of("long.txt.zst"));
+    EXPECT(e.code == 0 && e.out == read_file(kData + "hard.ids"), "%s", e.err.c_str());
+    EXPECT(uint8_t(packed[5]) == (28 - 10) << 3, "the window is 0x%02x", uint8_t(packed[5]));
+    packed[5] = char(31 << 3);          // 2^41 bytes
+    write_file(path_of("longer.txt.zst"), packed);
+    refused("ids" + kRanks + path_of("longer.txt.zst"), {"longer.txt.zst", "window", "--long=27"});
 }
