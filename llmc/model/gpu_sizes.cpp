@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "llmc/ops/gpu_rows.h"
 #include "llmc/ops/ops.h"
 
 namespace PRECISION {
@@ -30,8 +31,7 @@ static std::string wrong_head(const ModelConfig& settings) {
 }
 
 static std::string wrong_row(const ModelConfig& settings) {
-    const bool rms = settings.norm == NormKind::RmsNorm;
-    const size_t most = (rms ? ops::kGpuRmsnormBytes : ops::kGpuLayernormBytes) / sizeof(floatX);
+    const size_t most = kGpuNormBytes / sizeof(floatX);
     if (size_t(settings.channels) <= most) return "";
     return fmt::format("model.channels = {}: kernels of {} for GPUs take at most {} in this precision",
                        settings.channels, settings.norm.text(), most);

@@ -2,6 +2,7 @@
 // and written once. Backward: a thread owns columns and keeps the sums over tokens in registers. A block
 // reads R tokens between two barriers; its sums are a row of `partial`, added up by sums.cu in fixed order.
 #include "llmc/base/check.h"
+#include "llmc/ops/gpu_rows.h"
 #include "llmc/ops/cuda/sums.h"
 #include "llmc/ops/cuda/scratch.h"
 
@@ -254,6 +255,78 @@ layernorm_backward_kernel(floatX* dx, float* partial, const floatX* dy, const fl
     }
 }
 
+static constexpr int kWidePacks = kGpuNormBytes / (kBackwardThreads * sizeof(Pack));
+static constexpr int kSumsThreads = 128;
+
+// The widest rows, whose sums over the tokens no registers hold, take two kernels. dx: a block takes a token,
+// which its threads hold between the two passes.
+// FLOOR bytes = 4 N C sizeof(floatX) + (mean ? 8 : 4) N + (w ? C : 0) sizeof(floatX)
+template <bool Rms>
+__global__ void __launch_bounds__(kBackwardThreads)
+layernorm_backward_wide_kernel(floatX* dx, const floatX* dy, const floatX* x1, const floatX* w,
+                               const float* mean, const float* rstd, int C) {
+    SMEM(float[8 * kBackwardThreads / 32], sums);
+    const size_t at = size_t(blockIdx.x) * C;
+    const auto column = [](int p) { return int(p * blockDim.x + threadIdx.x) * Pack::size; };
+    const auto gain_at = [&](int p) {
+        return w ? Pack::load_cached(w + column(p)) : Pack::filled(floatX(1.f));
+    };
+    const float m = Rms ? 0 : load_cached(mean + blockIdx.x), s = load_cached(rstd + blockIdx.x);
+    Held g[kWidePacks], x[kWidePacks];
+    float mine[8] = {};                         // the sums of w dy and of w dy xhat
+    #pragma unroll
+    for (int p = 0; p < kWidePacks; p++) {
+        if (column(p) >= C) continue;
+        g[p] = {ptx::load16_streaming(dy + at + column(p))};
+        x[p] = {ptx::load16_streaming(x1 + at + column(p))};
+        const Pack w_p = gain_at(p), g_p = g[p].pack(), x_p = x[p].pack();
+        #pragma unroll
+        for (int k = 0; k < Pack::size; k++) {
+            const float wdy = float(w_p[k]) * float(g_p[k]);
+            mine[0] += wdy, mine[1] += wdy * ((float(x_p[k]) - m) * s);
+        }
+        g[p].keep(), x[p].keep();
+    }
+    block_sum_of_8(mine, sums);
+    const float a = Rms ? 0 : mine[0] / C, b = mine[1] / C;
+    #pragma unroll
+    for (int p = 0; p < kWidePacks; p++) {
+        if (column(p) >= C) continue;
+        const Pack w_p = gain_at(p), g_p = g[p].pack(), x_p = x[p].pack();
+        Pack d_p = Pack::load(dx + at + column(p));
+        #pragma unroll
+        for (int k = 0; k < Pack::size; k++) {
+            const float xhat = (float(x_p[k]) - m) * s, wdy = float(w_p[k]) * float(g_p[k]);
+            d_p[k] = floatX(float(d_p[k]) + (wdy - a - xhat * b) * s);
+        }
+        d_p.store(dx + at + column(p));
+    }
+}
+
+// The sums of dy xhat and of dy over the tokens of a group: a thread takes a pack of columns.
+// FLOOR bytes = 2 N C sizeof(floatX) + (mean ? 8 : 4) N + 4 outputs groups C
+__global__ void __launch_bounds__(kSumsThreads)
+layernorm_sums_kernel(float* partial, const floatX* dy, const floatX* x1, const float* mean,
+                      const float* rstd, int N, int C, int rows, Sums kept) {
+    const int c = int(blockIdx.x * kSumsThreads + threadIdx.x) * Pack::size;
+    if (c >= C) return;
+    const int first = blockIdx.y * rows, end = first + rows < N ? first + rows : N;
+    float dw[Pack::size] = {}, db[Pack::size] = {};
+    for (int n = first; n < end; n++) {
+        const float m = mean ? load_cached(mean + n) : 0, s = load_cached(rstd + n);
+        const size_t at = size_t(n) * C + c;
+        const Pack g = Pack::load_streaming(dy + at), x = Pack::load_streaming(x1 + at);
+        #pragma unroll
+        for (int k = 0; k < Pack::size; k++) {
+            dw[k] += float(g[k]) * ((float(x[k]) - m) * s);
+            db[k] += float(g[k]);
+        }
+    }
+    float* to = partial + size_t(blockIdx.y) * kept.count() * C + c;
+    if (kept.dw) store_floats(to, dw);
+    if (kept.db) store_floats(to + kept.dw * C, db);
+}
+
 // each: packs of a thread. For more rows the kernels of wide tokens have no registers.
 template <bool Rms> static auto backward_kernel(int each) {
     if constexpr (Rms)
@@ -263,24 +336,51 @@ template <bool Rms> static auto backward_kernel(int each) {
                        : layernorm_backward_kernel<1, 4, Rms>;
 }
 
+struct Backward {
+    floatX* dx;
+    float* partial;
+    const floatX *dy, *x1, *w;
+    const float *mean, *rstd;
+    int N, C, rows;                             // rows: tokens of a group
+    Sums sums;
+};
+
+static void backward_in_one(const Backward& t, int groups) {
+    const int packs = t.C / Pack::size, each = div_up(packs, kBackwardThreads);
+    const auto kernel = t.mean ? backward_kernel<false>(each) : backward_kernel<true>(each);
+    const int threads = div_up(div_up(packs, each), 32) * 32;
+    launch(kernel, dim3(groups), dim3(threads), 0,
+           {.bytes = (4. * t.N + (t.w ? 1 : 0)) * t.C * sizeof(floatX) + (t.mean ? 8. : 4.) * t.N +
+                     4. * t.sums.count() * groups * t.C},
+           t.dx, t.partial, t.dy, t.x1, t.w, t.mean, t.rstd, t.N, t.C, t.rows, t.sums);
+}
+
+static void backward_in_two(const Backward& t, int groups) {
+    CHECK(size_t(t.C) * sizeof(floatX) <= kGpuNormBytes,
+          "layernorm: {} channels; its backward kernels take at most {}", t.C,
+          kGpuNormBytes / sizeof(floatX));
+    const double row = double(t.C) * sizeof(floatX), statistics = (t.mean ? 8. : 4.) * t.N;
+    launch(t.mean ? layernorm_backward_wide_kernel<false> : layernorm_backward_wide_kernel<true>, dim3(t.N),
+           dim3(kBackwardThreads), 0, {.bytes = (4. * t.N + (t.w ? 1 : 0)) * row + statistics}, t.dx, t.dy,
+           t.x1, t.w, t.mean, t.rstd, t.C);
+    if (t.sums.count() == 0) return;
+    launch(layernorm_sums_kernel, dim3(div_up(t.C / Pack::size, kSumsThreads), groups), dim3(kSumsThreads), 0,
+           {.bytes = 2. * t.N * row + statistics + 4. * t.sums.count() * groups * t.C}, t.partial, t.dy, t.x1,
+           t.mean, t.rstd, t.N, t.C, t.rows, t.sums);
+}
+
 void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const floatX* x1, const floatX* w,
                         const real* mean, const real* rstd, int N, int C) {
     const Sums sums{.dw = dw != nullptr, .db = db != nullptr};
     const int outputs = sums.count();
     if (walked(layernorm_backward_cost, outputs, w != nullptr, mean != nullptr, N, C)) return;
     check_packs("layernorm: C", C);
-    const int packs = C / Pack::size, each = div_up(packs, kBackwardThreads);
-    const size_t most = mean || db ? kGpuLayernormBytes : kGpuRmsnormBytes;
-    CHECK(size_t(C) * sizeof(floatX) <= most, "layernorm: {} channels; its backward kernel takes at most {}",
-          C, most / sizeof(floatX));
     const RowGroups groups = row_groups_of(N, kNormGroups);
     float* partial = outputs ? scratch<float>(size_t(groups.count) * outputs * C) : nullptr;
-    const auto kernel = mean ? backward_kernel<false>(each) : backward_kernel<true>(each);
-    const int threads = div_up(div_up(packs, each), 32) * 32;
-    launch(kernel, dim3(groups.count), dim3(threads), 0,
-           {.bytes = (4. * N + (w ? 1 : 0)) * C * sizeof(floatX) + (mean ? 8. : 4.) * N +
-                     4. * outputs * groups.count * C},
-           dx, partial, dy, x1, w, mean, rstd, N, C, groups.rows, sums);
+    const Backward t = {dx, partial, dy, x1, w, mean, rstd, N, C, groups.rows, sums};
+    if (size_t(C) * sizeof(floatX) <= (mean || db ? kGpuLayernormBytes : kGpuRmsnormBytes))
+        backward_in_one(t, groups.count);
+    else backward_in_two(t, groups.count);
     if (!outputs) return;
     add_columns({.out = {dw ? dw : db, dw ? db : nullptr}, .partial = partial, .rows = groups.count,
                  .columns = C});

@@ -197,7 +197,7 @@ void copy_to_device(void* to, const void* from, size_t bytes) {
     if (walked(copy_cost, "copy_to_device", bytes)) return;
     const auto kind = on_device(to) ? cudaMemcpyHostToDevice : cudaMemcpyHostToHost;
     copy_async(to, from, bytes, kind, cuda_device().compute);
-    if (kind == cudaMemcpyHostToHost) host_waits_for(cuda_device().compute);
+    host_waits_for(cuda_device().compute);      // the device reads pinned memory, and may read any, later
 }
 void copy_to_host(void* to, const void* from, size_t bytes) {
     if (walked(copy_cost, "copy_to_host", bytes)) return;

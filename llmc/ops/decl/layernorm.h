@@ -7,8 +7,8 @@
 //
 // A null pointer leaves a tensor out: mean chooses RMSNorm, w is a gain of 1, b and bias are 0.
 //
-// REQUIRES: on GPUs a row of the backward pass has at most kGpuLayernormBytes; kGpuRmsnormBytes without mean
-// and db.
+// On GPUs the backward pass reads rows of more than kGpuLayernormBytes (kGpuRmsnormBytes without mean and db)
+// twice. REQUIRES: on GPUs a row has at most kGpuNormBytes (ops/gpu_rows.h).
 
 constexpr size_t kGpuLayernormBytes = 24576, kGpuRmsnormBytes = 32768;
 

@@ -15,5 +15,6 @@ void tune(const Walk& walk, void* memory, const std::function<void()>& progress)
 void check_choices(const Walk& walk, void* memory);
 
 bool tuned(const Walk& walk);                      // every recorded op has a choice
+std::string candidate_names();                          // of all kernels that this build chooses between
 std::string choices(const std::string& others = "");    // and the sections of `others` for other devices
 void use_choices(const std::string& text);              // the section for this device

@@ -49,6 +49,9 @@ static std::string memory_text(const Planned& p) {
         most = model.bytes();
         text = plan_text(cfg, model);
     }
+    if (p.estimate.ranks > 1 && !ops::reached_by_host())
+        text += "not counted: NCCL's own buffers, of NCCL_BUFFSIZE (4 MiB by default) and more for each "
+                "channel and connection\n";
     return text;
 }
 

@@ -1,5 +1,7 @@
 #include "llmc/train/run/kernel_choices.h"
 
+#include <xxhash.h>
+
 #include "llmc/base/cache_file.h"
 #include "llmc/base/files.h"
 #include "llmc/comm/votes.h"
@@ -22,11 +24,18 @@ template <class F> static void with_memory(size_t scratch_bytes, size_t bytes, F
 
 static std::string text_of(const std::string& path) { return file_exists(path) ? read_file(path) : ""; }
 
+// Choices among other candidates are another file: a build with a new kernel times it. The run's own file
+// stays valid, as a resumed run ends in the same bits.
+static std::string shared_choices() {
+    const std::string names = ops::candidate_names();
+    return cache_path(fmt::format("kernels_{:08x}.txt", uint32_t(XXH3_64bits(names.data(), names.size()))));
+}
+
 static std::string decide(const Config& cfg, const Walk& step, size_t scratch, const Heartbeat& heartbeat) {
     const std::string path = cfg.run.dir + "/kernels.txt", saved = text_of(path);
     ops::use_choices(saved);
     if (ops::tuned(step)) return ops::choices();
-    const std::string others = cache_path("kernels.txt"), known = others.empty() ? "" : text_of(others);
+    const std::string others = shared_choices(), known = others.empty() ? "" : text_of(others);
     ops::use_choices(known);
     ops::use_choices(saved);
     if (!ops::tuned(step)) {

@@ -64,10 +64,13 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
         scorer.emplace(zero.d, mesh.tp, gpt.part);
         scorer->add_to(activations);
     }
-    // host code writes to the disk
+    // host code writes to the disk; training goes on beside an asynchronous save
     const bool trains = cfg.train.steps > 0, saves = trains || saves_initial(cfg);
-    if ((trains && saves_async(cfg)) || (saves && !ops::reached_by_host()))
-        host.add("snapshot for checkpoints", &snapshot, size_t(share_to_save(zero).bytes));
+    const bool async = trains && saves_async(cfg);
+    if (async || (saves && !ops::reached_by_host())) {
+        const RankShare share = share_to_save(zero);
+        host.add("snapshot for checkpoints", &snapshot, size_t(share.bytes - (async ? 0 : share.offloaded)));
+    }
     // reductions of tp run beside reductions of the other axes
     staging_bytes = zero.staging_bytes();
     const size_t reduced = std::max(gpt.reduction_bytes(), scorer ? scorer->reduction_bytes() : 0);
@@ -79,7 +82,8 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
 // Heap and stacks that a process touches during training, at most. Ranks that are threads share these bytes.
 // Measured:
 //     0.09 MB     always, on any mesh; 0.05 for each further thread
-//     0.25 MB     where checkpoints are saved; so in each rank that is a thread
+//     0.35 MB     where checkpoints are saved or read; so in each rank that is a thread
+//     0.1 MB      in a rank of several processes
 //     0.3 MB      with texts
 //     1 MB        where weights are read
 //     0.5 MB      with traces and statistics of tensors
@@ -96,7 +100,8 @@ static size_t bytes_of_program(const Model& m, const Config& cfg) {
     const Group& world = *m.mesh.world.group;
     const bool threads = m.mesh.world.size > 1 && world.transport->name == std::string_view("threads");
     if (threads) bytes = bytes / size_t(m.mesh.world.size) + 60'000;
-    return cfg.checkpoint.every > 0 ? bytes + 280'000 : bytes;
+    else if (m.mesh.world.size > 1) bytes += 100'000;
+    return cfg.checkpoint.every > 0 ? bytes + 380'000 : bytes;
 }
 
 int walked_micros(const PipelineShape& shape) {

@@ -81,6 +81,7 @@ RankShare share_to_save(const Zero& zero) {
                     s.extent.push_back(int64_t(p.cols));
                 }
                 share.bytes += s.bytes();
+                if (array.slot && zero.offload) share.offloaded += s.bytes();
                 share.pieces.push_back(std::move(s));
                 const size_t in_bucket = t.start - zero.layout.start(t.bucket) + p.at;
                 share.start.push_back(size_t(bucket + ptrdiff_t(in_bucket)));
@@ -104,6 +105,9 @@ std::vector<std::span<const std::byte>> RankShare::data(const Zero& zero) const 
 // reading
 
 namespace {
+
+// Bytes of a buffer. Plans count no memory for loading: a few of these fit beside what a save needs.
+constexpr size_t kBuffer = 64 << 10;
 
 struct StateReader {
     const std::string& folder;
@@ -151,7 +155,7 @@ struct StateReader {
             const size_t c0 = std::max(col, to.col), c1 = std::min(col + cols, to.col + to.cols);
             if (r0 >= r1 || c0 >= c1) continue;
             const size_t element = safetensors_dtype_bytes(p->dtype), row_bytes = cols * element;
-            const size_t at_once = std::max<size_t>(1, (4 << 20) / row_bytes);
+            const size_t at_once = std::max<size_t>(1, kBuffer / row_bytes);
             for (size_t r = r0; r < r1; r += at_once) {
                 const size_t n = std::min(at_once, r1 - r);
                 const std::byte* from = rows(*p, r - row, n, row_bytes);
@@ -185,7 +189,7 @@ struct StateReader {
         const std::string_view name = array_name;
         const bool of_weights = name == "weights" || name == "master";
         for (const Piece& p : pieces_of(t, range.first, range.count)) {
-            const size_t rows = std::max<size_t>(1, (1 << 20) / p.cols);
+            const size_t rows = std::max<size_t>(1, kBuffer / sizeof(T) / p.cols);
             for (size_t r = 0; r < p.rows; r += rows) {
                 const Piece some{.row = p.row + r, .col = p.col, .rows = std::min(rows, p.rows - r),
                                  .cols = p.cols, .at = p.at + r * p.cols};

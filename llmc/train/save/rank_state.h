@@ -21,7 +21,7 @@ inline bool saves_async(const Config& cfg) { return cfg.checkpoint.every > 0 && 
 struct RankShare {
     std::vector<SavedPiece> pieces;
     std::vector<size_t> start;           // of each piece: its first element in the array
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, offloaded = 0;   // offloaded: those in the host's memory, beside a GPU
 
     // The memory of each piece. REQUIRES: the arena is allocated.
     std::vector<std::span<const std::byte>> data(const Zero& zero) const;

@@ -1,3 +1,4 @@
+#include "llmc/ops/gpu_rows.h"
 #include "test/cuda.h"
 
 namespace PRECISION {
@@ -10,6 +11,9 @@ static const Shape kShapes[] = {{1, 8},   {3, 256},  {7, 1600},  {5, 40},  {2, 7
                                 {65, 48}, {130, 32}, {301, 264}, {3, 5120}, {2, 2560}};
 static constexpr Shape kWidestRms = {3, int(cuda::kGpuRmsnormBytes / sizeof(floatX))};     // four packs
 static constexpr Shape kWide = {3, 3 * 512 * 16 / int(sizeof(floatX)) - 16};
+// Backward in two kernels: of the next row after those of one, and of the widest.
+static constexpr Shape kInTwo[] = {{70, 3 * 512 * 16 / int(sizeof(floatX)) + 16},
+                                   {2, int(kGpuNormBytes / sizeof(floatX))}};
 
 // Which tensors there are; without mean RMSNorm.
 struct Kind {
@@ -127,7 +131,9 @@ static void expect_right(const Shape& s, const Kind& k = {}) {
 TEST(matches_the_cpu) {
     for (const Shape& s : kShapes)
         if (!test::kAddressSanitizer || s.C < 2000) expect_right(s);
-    if (!test::kAddressSanitizer) expect_right(kWide);
+    if (test::kAddressSanitizer) return;
+    expect_right(kWide);
+    for (const Shape& s : kInTwo) expect_right(s);
 }
 
 TEST(every_kind_matches_the_cpu) {
@@ -136,6 +142,8 @@ TEST(every_kind_matches_the_cpu) {
     if (!test::kAddressSanitizer)
         for (const Shape& s : {Shape{3, 5120}, {2, 2560}, kWide, kWidestRms})
             for (const Kind& k : {kKinds[0], kKinds[1]}) expect_right(s, k);
+    if (!test::kAddressSanitizer)
+        for (const Kind& k : kKinds) expect_right(kInTwo[1], k);
 }
 
 TEST(recomputed_and_in_place_are_the_same_bits) {
@@ -161,6 +169,7 @@ TEST(moves_no_more_than_its_floor) {
         EXPECT_FLOORS([=] { run({16, C}, false, false, kKinds[0]); });
     }
     EXPECT_FLOORS([=] { run({16, each * 7 / 2}, false, false, kKinds[0]); });
+    EXPECT_FLOORS([=] { run({40, each * 5}); });
 }
 
 }  // namespace PRECISION

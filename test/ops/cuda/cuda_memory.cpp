@@ -130,6 +130,25 @@ TEST(what_is_known_of_a_device) {
 #endif
 }
 
+// Also of pinned memory, which the device reads when it comes to the copy.
+TEST(what_is_copied_to_the_device_may_change_at_once) {
+#ifdef CUDA_EMU
+    const emulator::Settings before = emulator::settings;
+    emulator::settings.lazy_streams = true;
+#endif
+    const auto values = normals<real>(5000, 1);
+    const OnDevice device(poisoned<real>(5000));
+    real* host = static_cast<real*>(cuda::host_allocate(device.bytes()));
+    std::copy(values.begin(), values.end(), host);
+    cuda::copy_to_device(device, host, device.bytes());
+    host[4999] = 7;
+    EXPECT(same_bits(device.host(), values));
+    cuda::host_free(host, device.bytes());
+#ifdef CUDA_EMU
+    emulator::settings = before;
+#endif
+}
+
 TEST(the_host_looks_around_while_it_waits) {
     static int looks;
     static bool named;

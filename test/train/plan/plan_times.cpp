@@ -162,21 +162,26 @@ TEST(a_config_in_braces_is_the_config) {
     EXPECT(wrong.code == 78 && wrong.err.find("model.layer") != wrong.err.npos, "%s", wrong.err.c_str());
 }
 
-// Kernels of this program for LayerNorm take at most 12,288 channels in bf16. Plans of other programs' runs
-// know no such limit.
+// Kernels of this program for norms take at most 32,768 channels in bf16. Plans of other programs' runs know
+// no such limit.
 TEST(another_programs_kernels_take_every_size) {
     const std::string file = test::folder("any_size") + "/machine.json";
     std::filesystem::create_directories(test::folder("any_size"));
     std::ofstream(file) << R"({"gpu": "a100", "any_size": 1})";
     const std::string wide = test::tiny_program_config("plan_times") +
-                             " --model.channels=16384 --model.heads=128 --run.precision=bf16 --plan --json ";
+                             " --model.channels=40960 --model.heads=320 --run.precision=bf16 --plan --json ";
     const json p = printed(wide + "--cluster.file=" + file);
     EXPECT(p.at("step_seconds").get<double>() > 0, "%s", p.dump().c_str());
     const std::string as_text = wide.substr(0, wide.find(" --json"));
     const Ran text = test::run("./train_gpt " + as_text + " --cluster.file=" + file);
     EXPECT(text.code == 0 && text.out.find("memory plan") != text.out.npos, "%s", text.err.c_str());
     const Ran own = test::run("./train_gpt " + wide + "--cluster.gpu=a100");
-    EXPECT(own.code == 78 && own.err.find("12288") != own.err.npos, "exit %d: %s", own.code, own.err.c_str());
+    EXPECT(own.code == 78 && own.err.find("32768") != own.err.npos, "exit %d: %s", own.code, own.err.c_str());
+    const Ran most = test::run("./train_gpt " + as_text + " --cluster.gpu=h100 --model.channels=25600 "
+                               "--model.heads=200 --parallel.ranks=2");
+    EXPECT(most.code == 0 && most.out.find("not counted: NCCL's own buffers") != most.out.npos, "exit %d: %s",
+           most.code, most.err.c_str());
+    EXPECT(text.out.find("NCCL") == text.out.npos, "one rank: %s", text.out.c_str());
 }
 
 TEST(mistakes_are_one_line) {

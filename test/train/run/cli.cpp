@@ -161,6 +161,11 @@ TEST(memory_of_a_run_with_text_is_as_planned) {
         EXPECT(ran.code == 0, "code %d, '%s'", ran.code, ran.err.c_str());
         expect_planned(name, precision, 90e6);
     }
+    const Ran resumed = train_gpt(tiny_program_config("text_memory_bf16", changes), "--run.threads=2 "
+                                  "--run.precision=bf16 --train.steps=7 "
+                                  "--checkpoint.override='[\"train.steps\"]'");
+    EXPECT(resumed.code == 0, "code %d, '%s'", resumed.code, resumed.err.c_str());
+    expect_planned("text_memory_bf16", "resumed", 90e6);
 }
 
 static string bytes_of_weights(const string& run_name) {

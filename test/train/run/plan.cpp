@@ -180,6 +180,25 @@ TEST(a_plan_sums_memory_by_purpose) {
     EXPECT(m.sum() == model.bytes(), "%zu bytes of %zu", m.sum(), model.bytes());
 }
 
+// A save in the foreground reads offloaded state where it is; one beside training needs a copy of everything.
+TEST(a_snapshot_beside_offloaded_state) {
+    const Target gpu = {Target::Cuda, 1};
+    const Described described(gpu);
+    Config cfg = plan_config("none");
+    cfg.model.vocab = Vp, cfg.checkpoint.every = 1, cfg.memory.offload = Offload::Optimizer;
+    const auto bytes_of_snapshot = [&](bool async) {
+        cfg.checkpoint.async = async;
+        const Model model = make_model(cfg);
+        size_t bytes = 0;
+        for (const auto& row : model.host.plan())
+            if (row.name == "snapshot for checkpoints") bytes += row.bytes;
+        return double(bytes) / double(model.zero.layout.parameters);
+    };
+    const size_t state = (kIsBf16 ? 3 : 2) * r;         // master weights, and two moments
+    EXPECT_NEAR(bytes_of_snapshot(true), double(x + state), 0.01);
+    EXPECT_NEAR(bytes_of_snapshot(false), double(x), 0.01);
+}
+
 // Regions follow each other at multiples of 64 bytes, inside the allocation.
 TEST(pieces_do_not_overlap) {
     static size_t asked;

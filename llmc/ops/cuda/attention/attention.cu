@@ -85,6 +85,14 @@ std::vector<Candidate> attention_candidates(const Task& task) {
     return candidates;
 }
 
+std::string attention_kernels() {
+    std::string names;
+    for (const auto& v : attention_forward_variants()) names += fmt::format(" {}", v.name);
+    for (const auto& v : attention_queries_variants()) names += fmt::format(" {}", v.name);
+    for (const auto& v : attention_keys_variants()) names += fmt::format(" {}", v.name);
+    return names;
+}
+
 Workload attention_workload(const Task& task, void* memory, bool compares) {
     const AttentionDims d = dims_of(task);
     const size_t C = size_t(d.NH) * d.D, rows = size_t(d.B) * d.Tq, count = rows * C;

@@ -21,6 +21,7 @@ namespace cuda {
 
 // Fused candidates move fewer bytes.
 static constexpr const char *kFused = "fused", *kUnfused = "unfused";
+std::string product_kernels() { return fmt::format("{} {}", kFused, kUnfused); }
 static bool is_fused(const Candidate& c) { return c.kernel == kFused; }
 
 static bool has_epilogue(Op op) {

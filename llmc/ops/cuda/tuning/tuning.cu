@@ -47,6 +47,8 @@ static bool is_attention(const Task& task) { return task.op >= Op::AttentionForw
 std::vector<Candidate> candidates_of(const Task& task) {
     return is_attention(task) ? attention_candidates(task) : product_candidates(task);
 }
+std::string candidate_names() { return product_kernels() + attention_kernels(); }
+
 static Workload workload_of(const Task& task, void* memory, bool compares) {
     return is_attention(task) ? attention_workload(task, memory, compares)
                               : product_workload(task, memory, compares);

@@ -43,6 +43,9 @@ struct Workload {
 // variants).
 std::vector<Candidate> product_candidates(const Task& task);
 std::vector<Candidate> attention_candidates(const Task& task);
+// All names that candidates may have.
+std::string product_kernels();
+std::string attention_kernels();
 // A workload in `memory`. compares: with the expected tensors and run_simplest, which timing does not need.
 Workload product_workload(const Task& task, void* memory, bool compares);
 Workload attention_workload(const Task& task, void* memory, bool compares);
