@@ -25,11 +25,22 @@ run_child() {
     export TRAIN_GPT_SECRET=${given_secret:-$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')}
     "${apart[@]}" "$@" </dev/null &
     child=$!
-    code=0; wait "$child" || code=$?
+    code=0; wait "$child" 2>/dev/null || code=$?
     while [ "$signalled" = 1 ]; do      # a signal to this shell ends wait early
         signalled=0
-        again=0; wait "$child" || again=$?
+        again=0; wait "$child" 2>/dev/null || again=$?
         [ "$again" = 127 ] || code=$again
     done
     child=0
+}
+
+# The exit code of mpirun, in $code, as one of train_gpt's: other codes (137, 205 ...) mean that a host, its
+# connection, its daemon orted or a supervisor is gone. mpirun prints nothing of these with -q.
+documented_code() {
+    case $code in
+        0 | 1 | 7[5-9]) return ;;
+        144) ;;                         # SIGSTKFLT: a rank has said why (llmc/base/guard/obituary.cpp)
+        *) echo "error: mpirun ended with $code: a host was lost, or a process that watches a rank" >&2 ;;
+    esac
+    code=75
 }

@@ -30,4 +30,5 @@ read -ra more <<<"${MPIRUN_OPTIONS:-}"
 # shellcheck source=scripts/child.sh
 source scripts/child.sh
 run_child mpirun "${options[@]}" "${more[@]}" ./train_gpt "$@"
+documented_code
 exit "$code"

@@ -38,7 +38,7 @@ TEST(slurm) {
     const Ran ran = run("chmod +x " + bin + "/srun; here=$PWD; cd /; " + set +
                         " $here/scripts/run_slurm.sh " + config + " --train.steps=2; echo $here >&2");
     for (const auto& [cores, want] : {std::pair{"SLURM_CPUS_ON_NODE=64 SLURM_NTASKS_PER_NODE=8", "cpus=8"},
-                                      {"SLURM_CPUS_ON_NODE=64 'SLURM_TASKS_PER_NODE=4(x2)'", "cpus=16"},
+                                      {"SLURM_CPUS_ON_NODE=64 SLURM_TASKS_PER_NODE='4(x2)'", "cpus=16"},
                                       {"SLURM_CPUS_ON_NODE=2 SLURM_NTASKS_PER_NODE=8", "cpus="}}) {
         const Ran asked = run("unset SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK; PATH=" + bin + ":$PATH " +
                               cores + " SLURM_JOB_ID=7 SLURM_SUBMIT_DIR=$PWD scripts/run_slurm.sh " + config);
@@ -219,4 +219,21 @@ TEST(mpirun_and_variables_of_torchrun_contradict) {
                         "-np 2 ./train_gpt " + tiny_program_config("contradicts"));
     EXPECT(ran.code == 78 && has(ran.err, "error: mpirun says that this is rank") &&
            has(ran.err, "unset RANK WORLD_SIZE"), "code %d, '%s'", ran.code, ran.err.c_str());
+}
+
+// A daemon of mpirun, a connection or a supervisor is lost: mpirun's own codes are restartable.
+TEST(codes_of_mpirun_are_documented_ones) {
+    const string bin = folder("ends");
+    std::filesystem::create_directories(bin);
+    std::ofstream(bin + "/mpirun") << "#!/bin/bash\n[ $CODE != STKFLT ] || kill -STKFLT $$; exit $CODE\n";
+    struct Case { const char* code; int expected; bool says; };
+    for (const Case& c : {Case{"205", 75, true}, {"137", 75, true}, {"STKFLT", 75, false}, {"76", 76, false},
+                          {"1", 1, false}, {"0", 0, false}})
+        for (const char* start : {"scripts/run_node.sh -n 2", "scripts/run_nodes.sh -H localhost -n 2"}) {
+            const Ran ran = run("chmod +x " + bin + "/mpirun; CODE=" + c.code + " PATH=" + bin + ":$PATH " +
+                                start + " none.json");
+            EXPECT(ran.code == c.expected && ran.err.empty() != c.says &&
+                       (!c.says || has(ran.err, string("error: mpirun ended with ") + c.code)),
+                   "%s, %s: code %d, '%s'", start, c.code, ran.code, ran.err.c_str());
+        }
 }

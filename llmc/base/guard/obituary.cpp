@@ -1,6 +1,9 @@
 #include "llmc/base/guard/obituary.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -8,8 +11,11 @@
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
+#include <filesystem>
+#include <fstream>
 #include <string>
 
+#include "llmc/base/check.h"
 #include "llmc/base/files.h"
 #include "llmc/base/guard/launcher.h"
 #include "llmc/base/guard/progress_page.h"
@@ -60,6 +66,37 @@ bool first_to_speak() {
 
 void hold_the_floor() {
     if (progress_page && progress_page->world > 1) usleep(300000);
+}
+
+static bool ends_within(int launcher, double seconds) {
+    pollfd p = {.fd = launcher, .events = POLLIN, .revents = 0};
+    return poll(&p, 1, int(seconds * 1000)) != 0;
+}
+
+// mpirun's children: what connects mpirun to other hosts; of a daemon of mpirun: the ranks.
+static void kill_children(pid_t parent) {
+    std::error_code gone;
+    const std::string threads = fmt::format("/proc/{}/task", parent);
+    for (const auto& thread : std::filesystem::directory_iterator(threads, gone)) {
+        std::ifstream in(thread.path() / "children");
+        for (pid_t child; in >> child;) kill(child, SIGKILL);
+    }
+}
+
+void end_launcher_later(pid_t launcher, double seconds) {
+    static constexpr double kGrace = 1;
+    const Fd fd(int(syscall(SYS_pidfd_open, launcher, 0)));
+    if (!fd || fork() != 0) return;
+    setsid();                                       // mpirun signals whole groups
+    const Fd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+    for (const int stream : {0, 1, 2}) dup2(null.fd, stream);
+    if (!ends_within(fd.fd, seconds)) {
+        kill_children(launcher);
+        // mpirun handles most signals, and crashes there. This one tells scripts/child.sh of the rank's line.
+        (void)syscall(SYS_pidfd_send_signal, fd.fd, SIGSTKFLT, nullptr, 0);
+        if (!ends_within(fd.fd, kGrace)) (void)syscall(SYS_pidfd_send_signal, fd.fd, SIGKILL, nullptr, 0);
+    }
+    _exit(0);
 }
 
 void ends_on_purpose() {

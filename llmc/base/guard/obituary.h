@@ -1,6 +1,7 @@
 // How a rank ends: which rank prints the one error line of a job on a host, and notes for its supervisor
 // (base/guard/supervisor.h).
 #pragma once
+#include <sys/types.h>
 
 // Marks the coming exit code as intended. Safe in a signal handler.
 void ends_on_purpose();
@@ -11,6 +12,10 @@ void ends_on_purpose();
 bool first_to_speak();
 // Waits after the error line, long enough for other processes to notice.
 void hold_the_floor();
+
+// Ends a launcher (mpirun, orted) and its children if the launcher still lives after `seconds`: it waits for
+// a host that does not answer. Done by a new process, which outlives this one.
+void end_launcher_later(pid_t launcher, double seconds);
 
 // Signals that end the process at once leave a note of the rank whose thread raised the signal.
 void note_crashes();

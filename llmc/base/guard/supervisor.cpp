@@ -23,6 +23,7 @@
 #include "llmc/base/guard/screen.h"
 
 static constexpr double kTick = 0.1;            // seconds between two looks at the page
+static constexpr double kStuck = 15;            // seconds for mpirun to end, after its rank
 static constexpr double kSettle = 5;            // seconds granted to the screen at the end
 
 // ---------------------------------------------------------------------------------------------------------
@@ -275,6 +276,8 @@ void supervise(const char* vmstat) {
     Supervisor supervisor{.page = page, .screen = screen, .child = child, .parent = launcher,
                           .watched = watched, .vmstat = vmstat};
     const int code = supervisor.run();
+    // with a host that does not answer, mpirun and its daemons wait for a quarter of an hour
+    if (code != kExitDone && ::launcher().name == "mpirun") end_launcher_later(launcher, kStuck);
     supervisor.settle_screen();
     _exit(code);
 }

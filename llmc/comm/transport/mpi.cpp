@@ -20,6 +20,9 @@ void join_mpi(Group&, int, int) { CHECK(false, "this build has no MPI"); }
 #include <cstring>
 #include <deque>
 
+#include "llmc/base/context.h"
+#include "llmc/base/guard/progress_page.h"
+#include "llmc/base/host/machine.h"
 #include "llmc/comm/staging.h"
 
 static constexpr uint64_t kInFlight = 8;                // jobs in flight
@@ -28,19 +31,34 @@ static constexpr int kPairTag = 1 << 14;                // of send and recv; job
 #define MPI_CHECK(call) \
     do { const int e_ = (call); CHECK(e_ == MPI_SUCCESS, "{}: MPI error {}", #call, e_); } while (0)
 
+// Messages on their way; peers: the member at the other end of each, -1: of a collective of MPI's own.
+struct Requests {
+    std::vector<MPI_Request> all;
+    std::vector<int> peers;
+
+    MPI_Request* add(int peer = -1) {
+        peers.push_back(peer);
+        return &all.emplace_back();
+    }
+};
+
 struct Flight {
     Job job;
     bool open = false, native = false;
-    std::vector<MPI_Request> requests;
+    Requests requests;
 };
+
+// A member of a group, for messages.
+struct Peer { int rank; char host[60]; };
 
 struct MpiMember {
     MPI_Comm comm;
     uint64_t next = 0;                  // ticket
     Flight flights[kInFlight];
-    std::deque<std::vector<MPI_Request>> sends;         // on their way
+    std::deque<Requests> sends;                         // on their way
     uint64_t sent = 0;                                  // so far
     std::vector<const void*> slices;
+    std::vector<Peer> members;
 };
 
 static MpiMember& member(Group& g) { return *static_cast<MpiMember*>(g.state.get()); }
@@ -60,25 +78,49 @@ MpiJob mpi_begin() {
 
 void mpi_end() { MPI_CHECK(MPI_Finalize()); }
 
-static void isend(Group& g, std::vector<MPI_Request>& r, const void* data, size_t bytes, int to, int tag) {
+static void isend(Group& g, Requests& r, const void* data, size_t bytes, int to, int tag) {
     for (size_t at = 0; at < bytes; at += g.message)
         MPI_CHECK(MPI_Isend(static_cast<const std::byte*>(data) + at, int(std::min(g.message, bytes - at)),
-                            MPI_BYTE, to, tag, member(g).comm, &r.emplace_back()));
+                            MPI_BYTE, to, tag, member(g).comm, r.add(to)));
 }
 
-static void irecv(Group& g, std::vector<MPI_Request>& r, void* data, size_t bytes, int from, int tag) {
+static void irecv(Group& g, Requests& r, void* data, size_t bytes, int from, int tag) {
     for (size_t at = 0; at < bytes; at += g.message)
         MPI_CHECK(MPI_Irecv(static_cast<std::byte*>(data) + at, int(std::min(g.message, bytes - at)),
-                            MPI_BYTE, from, tag, member(g).comm, &r.emplace_back()));
+                            MPI_BYTE, from, tag, member(g).comm, r.add(from)));
+}
+
+// A peer whose message is not complete; one on another host goes before the peers of this host.
+static int awaited_peer(const MpiMember& m, Requests& r, int own) {
+    int found = -1;
+    for (size_t i = 0; i < r.all.size(); i++) {
+        int done = 0;
+        if (r.peers[i] < 0 || MPI_Request_get_status(r.all[i], &done, MPI_STATUS_IGNORE) || done) continue;
+        if (strcmp(m.members[size_t(r.peers[i])].host, m.members[size_t(own)].host)) return r.peers[i];
+        if (found < 0) found = r.peers[i];
+    }
+    return found;
+}
+
+// A long wait names the awaited rank, for the line about a hang: "all_gather tp from rank 3 on node2".
+static void publish_peer(const Group& g, const MpiMember& m, Requests& requests) {
+    RankProgress* const p = context.progress;
+    const int peer = p ? awaited_peer(m, requests, g.index) : -1;
+    if (peer < 0) return;
+    const std::string now = p->collective.text, wait = now.substr(0, now.find(" from "));
+    const Peer& of = m.members[size_t(peer)];
+    const std::string text = fmt::format("{} from rank {} on {}", wait, of.rank, of.host);
+    if (text.compare(0, sizeof p->collective.text - 1, now)) p->collective = text.c_str();
 }
 
 // MPI's own waiting never sleeps. Here a rank polls, then lets others run, then sleeps for moments: the ranks
 // may be more than the cores.
-static void await(std::vector<MPI_Request>& requests) {
-    static constexpr int kPolls = 200, kYields = 2000;
+static void await(Group& g, Requests& requests) {
+    static constexpr int kPolls = 200, kYields = 2000, kLong = 10000;       // a second or so
     for (int i = 0, done = 0;; i++) {
-        MPI_CHECK(MPI_Testall(int(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE));
+        MPI_CHECK(MPI_Testall(int(requests.all.size()), requests.all.data(), &done, MPI_STATUSES_IGNORE));
         if (done) break;
+        if (i % kLong == kLong - 1) publish_peer(g, member(g), requests);
         if (i > kYields) {
             const timespec moment = {.tv_sec = 0, .tv_nsec = 20000};
             nanosleep(&moment, nullptr);
@@ -86,7 +128,7 @@ static void await(std::vector<MPI_Request>& requests) {
             sched_yield();
         }
     }
-    requests.clear();
+    requests = {};
 }
 
 static MPI_Datatype mpi_type(Wire t) {
@@ -129,7 +171,7 @@ static void start_reduce(Group& g, Flight& f, int tag) {
         j.total == j.slice * size_t(g.size)) {
         f.native = true;
         MPI_CHECK(MPI_Ireduce_scatter_block(j.src, g.staging, int(j.slice), mpi_type(j.type), MPI_SUM,
-                                            member(g).comm, &f.requests.emplace_back()));
+                                            member(g).comm, f.requests.add()));
         return;
     }
     const bool rounded = rounds(g, j);
@@ -164,7 +206,8 @@ static void start_broadcast(Group& g, Flight& f) {
     const size_t bytes = j.total * size_of(j.type);
     for (size_t at = 0; at < bytes; at += g.message)
         MPI_CHECK(MPI_Ibcast(static_cast<std::byte*>(j.dst) + at, int(std::min(g.message, bytes - at)),
-                             MPI_BYTE, j.root, member(g).comm, &f.requests.emplace_back()));
+                             MPI_BYTE, j.root, member(g).comm,
+                             f.requests.add(j.root)));
 }
 
 static uint64_t start(Group& g, const Job& job) {
@@ -185,7 +228,7 @@ static uint64_t start(Group& g, const Job& job) {
 
 static void finish(Group& g, uint64_t ticket) {
     Flight& f = member(g).flights[ticket % kInFlight];
-    await(f.requests);
+    await(g, f.requests);
     if (f.job.kind == Job::Reduce) finish_reduce(g, f);
     f.open = false;
 }
@@ -201,23 +244,23 @@ static void finish_send(Group& g, uint64_t ticket) {
     MpiMember& m = member(g);
     CHECK(ticket + m.sends.size() == m.sent, "send {} over {} is awaited out of turn",
           ticket, g.name);
-    await(m.sends.front());
+    await(g, m.sends.front());
     m.sends.pop_front();
 }
 
 static void recv(Group& g, void* data, size_t bytes, int peer) {
-    std::vector<MPI_Request> requests;
+    Requests requests;
     irecv(g, requests, data, bytes, peer, kPairTag);
-    await(requests);
+    await(g, requests);
 }
 
 static void native_all_reduce(Group& g, void* data, size_t count, Wire t) {
-    std::vector<MPI_Request> requests;
+    Requests requests;
     for (size_t at = 0; at < count; at += g.message)
         MPI_CHECK(MPI_Iallreduce(MPI_IN_PLACE, static_cast<std::byte*>(data) + at * size_of(t),
                                  int(std::min(g.message, count - at)), mpi_type(t), MPI_SUM, member(g).comm,
-                                 &requests.emplace_back()));
-    await(requests);
+                                 requests.add()));
+    await(g, requests);
 }
 
 static constexpr Transport mpi = {
@@ -231,6 +274,11 @@ void join_mpi(Group& g, int color, int index) {
     MPI_CHECK(MPI_Comm_rank(m->comm, &g.index));
     MPI_CHECK(MPI_Comm_size(m->comm, &g.size));
     m->slices.resize(size_t(g.size));
+    Peer own = {};
+    MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &own.rank));
+    host_name().copy(own.host, sizeof own.host - 1);
+    m->members.resize(size_t(g.size));
+    MPI_CHECK(MPI_Allgather(&own, sizeof own, MPI_BYTE, m->members.data(), sizeof own, MPI_BYTE, m->comm));
     g.transport = &mpi;
     g.state = std::move(m);             // MPI_Finalize frees the communicators
 }

@@ -1,11 +1,13 @@
 // A single process of a job prints the cause of the end, against interference from other users.
 #include "llmc/base/guard/obituary.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 #include <fstream>
 
@@ -91,4 +93,37 @@ TEST(one_process_of_a_job_speaks) {
         const Process other([&] { return squat(name, type); });
         EXPECT(other.answer() && speaks() && speaks(), "another user's socket keeps the job silent");
     }
+}
+
+// mpirun waits for a host that is gone: a process ends mpirun and its children. A launcher that ends in time
+// is left alone.
+TEST(a_launcher_that_does_not_end_is_ended) {
+    int ends[2];                        // closed when nobody is left
+    EXPECT(pipe(ends) == 0);
+    const auto start = [&](bool in_time) {
+        const pid_t launcher = fork();
+        if (launcher == 0) {
+            if (in_time) _exit(7);
+            if (fork() >= 0) for (;;) pause();
+        }
+        return launcher;
+    };
+    int status = 0;
+    for (const bool in_time : {true, false}) {
+        const pid_t launcher = start(in_time);
+        usleep(20000);
+        const pid_t self = fork();      // a supervisor, which ends at once
+        if (self == 0) {
+            end_launcher_later(launcher, 0.1);
+            _exit(0);
+        }
+        waitpid(self, nullptr, 0);
+        waitpid(launcher, &status, 0);
+        if (in_time) EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 7, "status %x", status);
+        else EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGSTKFLT, "status %x", status);
+    }
+    close(ends[1]);
+    pollfd left = {.fd = ends[0], .events = POLLIN, .revents = 0};
+    EXPECT(poll(&left, 1, 3000) == 1, "a process is left");
+    close(ends[0]);
 }
