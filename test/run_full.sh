@@ -11,7 +11,7 @@
 #     GPU (ASSEMBLE_FOR="sm_80 sm_90": for these)
 #   - fuzzers, FUZZ_SECONDS (60) each
 #   - the whole lattice of meshes, and 30 of them under mpirun; every preset's walk on each of seven meshes
-#   - every way to die in every phase, of processes and threads
+#   - every way to die in every phase, of processes and threads; two nodes, and every way to lose one
 #   - the fixtures of test/model computed again by PyTorch; ids of ./tokenize by Hugging Face's tokenizers;
 #     SmolLM2-135M against transformers, its scores of six tasks, and exports to GGUF against llama.cpp
 #     (fetches 1 GB and more; SMOLLM2=0: not)
@@ -176,6 +176,12 @@ deaths() {
     TEST_FULL=1 BUILD=build/cpu-native timeout "$limit" test/run_all.sh "${targets[@]}"
 }
 
+nodes() {
+    plain_make train_gpt tokenize >"$out/nodes-build.log" 2>&1 ||
+        { tail -n 30 "$out/nodes-build.log"; return; }
+    timeout "$limit" test/nodes.sh
+}
+
 floats() {
     plain_make build/cpu-native/test/math >"$out/floats-build.log" 2>&1 ||
         { tail -n 30 "$out/floats-build.log"; return; }
@@ -252,7 +258,7 @@ else
     compiled=(assembler sanitizers portable races)
     native=(emulation slow_bf16 reference tokenizers smollm2 scores reports fuzzers)
     last=()
-    if ! few; then native+=(deaths crashes floats) last=(lattice); fi
+    if ! few; then native+=(deaths nodes crashes floats) last=(lattice); fi
     parts=("${compiled[@]}" "${native[@]}" "${last[@]}")
     lane "${native[@]}" &
     (renice -n 10 "$BASHPID" >/dev/null; lane "${compiled[@]}")

@@ -18,23 +18,23 @@ static int number_of(const char* name, int otherwise = 0) {
 }
 
 // The variables of a launcher; null: it has none.
-struct Names {
+struct Variables {
     const char *launcher, *rank, *world, *on_host, *job_a, *job_b;
 };
-static constexpr Names kMpirun = {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                                  "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", "OMPI_COMMAND"};
-static constexpr Names kHydra = {"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", nullptr, nullptr};
+static constexpr Variables kMpirun = {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                                      "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", "OMPI_COMMAND"};
+static constexpr Variables kHydra = {"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", nullptr, nullptr};
 // SLURM_STEP_NUM_TASKS is there below srun only, not in the batch script and the allocation
-static constexpr Names kSlurm = {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", nullptr, "SLURM_JOB_ID",
-                                 "SLURM_STEP_ID"};
-static constexpr Names kTorchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
-                                    "MASTER_PORT"};
+static constexpr Variables kSlurm = {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", nullptr, "SLURM_JOB_ID",
+                                     "SLURM_STEP_ID"};
+static constexpr Variables kTorchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
+                                        "MASTER_PORT"};
 
-static bool is_set(const Names& n) { return !text_of(n.rank).empty() && !text_of(n.world).empty(); }
+static bool is_set(const Variables& n) { return !text_of(n.rank).empty() && !text_of(n.world).empty(); }
 
 static bool srun_speaks_pmix() { return text_of("PMIX_NAMESPACE").starts_with("slurm."); }
 
-static Launcher read(const Names& n) {
+static Launcher launcher_of(const Variables& n) {
     Launcher l;
     l.name = n.launcher;
     l.rank = number_of(n.rank, -1);
@@ -59,14 +59,14 @@ static Launcher read(const Names& n) {
 
 // Of mpirun and srun: the inner one.
 static Launcher owner() {
-    if (is_set(kMpirun) && !(srun_speaks_pmix() && is_set(kSlurm))) return read(kMpirun);
-    if (is_set(kSlurm) && srun_speaks_pmix()) return read(kSlurm);
+    if (is_set(kMpirun) && !(srun_speaks_pmix() && is_set(kSlurm))) return launcher_of(kMpirun);
+    if (is_set(kSlurm) && srun_speaks_pmix()) return launcher_of(kSlurm);
     if (is_set(kHydra)) {       // Slurm's PMI-2 has these variables too
-        Launcher l = read(kHydra);
-        if (is_set(kSlurm) && number_of(kSlurm.world) == l.world) l = read(kSlurm);
+        Launcher l = launcher_of(kHydra);
+        if (is_set(kSlurm) && number_of(kSlurm.world) == l.world) l = launcher_of(kSlurm);
         return l;
     }
-    return is_set(kSlurm) ? read(kSlurm) : Launcher();
+    return is_set(kSlurm) ? launcher_of(kSlurm) : Launcher();
 }
 
 // Whether `inner`, of torchrun, may have been started inside the processes of `outer`: by one of them, or by
@@ -80,7 +80,7 @@ static bool nests(const Launcher& outer, const Launcher& inner) {
 Launcher find_launcher() {
     Launcher outer = owner();
     if (!is_set(kTorchrun)) return outer;
-    Launcher inner = read(kTorchrun);
+    Launcher inner = launcher_of(kTorchrun);
     if (outer.name.empty()) return inner;
     if (!outer.contradiction.empty()) return outer;
     const bool same = inner.contradiction.empty() && inner.rank == outer.rank && inner.world == outer.world;

@@ -23,7 +23,7 @@
 #include "llmc/base/guard/screen.h"
 
 static constexpr double kTick = 0.1;            // seconds between two looks at the page
-static constexpr double kStuck = 15;            // seconds for mpirun to end, after its rank
+static constexpr double kLauncherEnds = 15;     // seconds for mpirun to end, after its rank
 static constexpr double kSettle = 5;            // seconds granted to the screen at the end
 
 // ---------------------------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ void supervise(const char* vmstat) {
                           .watched = watched, .vmstat = vmstat};
     const int code = supervisor.run();
     // with a host that does not answer, mpirun and its daemons wait for a quarter of an hour
-    if (code != kExitDone && ::launcher().name == "mpirun") end_launcher_later(launcher, kStuck);
+    if (code != kExitDone && ::launcher().name == "mpirun") end_launcher_later(launcher, kLauncherEnds);
     supervisor.settle_screen();
     _exit(code);
 }
