@@ -61,6 +61,7 @@ def settings(page):
     rows = ("[...document.querySelectorAll('#facts tr')].map(r => [...r.children].map("
             "c => c.textContent))")
     page.js("document.querySelector('#none').click()")
+    page.until("!document.querySelector('#legend input:checked')")
     for box in (0, 1):
         page.js(f"document.querySelectorAll('#legend input')[{box}].click()")
     page.until(f"{rows}[0]?.length === 3")
@@ -72,8 +73,9 @@ def settings(page):
     check("a verdict", verdict.startswith("quiet for") and
           "200 of 400 steps, least validation loss" in verdict and
           verdict.endswith("at step 200, 1 restart, 1 spike, 1 skipped step"), verdict)
-    took = found["Time in steps"], found["Energy"]
-    check("time and energy", took[0] == ["8.2 s", "16 s"] and "kWh" in took[1][0], took)
+    took = found["Time in steps"], found["Energy"], found["Cost"]
+    check("time, energy, cost", took[0] == ["8.2 s", "16 s"] and "kWh" in took[1][0] and
+          took[2] == ["–", "$9.11 by cluster.dollars_per_hour"], took)
     rest = page.js("document.querySelector('#settings details').textContent")
     check("equal ones are folded", "model.layers4" in rest and "seed" not in rest, rest)
     page.js("document.querySelector('#all').click()")
@@ -138,7 +140,8 @@ def main():
         server.send("run", {**run, "ranks": None, "health": []})
     first = fake_watch.run_object("alpha", 400, 400, 1, "quiet")
     rows = [fake_watch.health_row(step) for step in (200, 300, 400)]
-    server.send("run", {**first, "config": {**first["config"], "optimizer": {"lr": 0.5}}, "health": rows,
+    more = {"optimizer": {"lr": 0.5}, "cluster": {"dollars_per_hour": 1000}}
+    server.send("run", {**first, "config": {**first["config"], **more}, "health": rows,
                         "tasks": {**first["tasks"], "once": {"step": [400], "accuracy": [0.5]}}})
     with Page(1280, 1400) as page:
         page.open(server.address)

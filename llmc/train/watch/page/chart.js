@@ -85,7 +85,7 @@ function describeRuns(chart, shown) {
 // ---- drawing
 
 function fitCanvas(canvas, width, height) {
-  const isPaper = document.documentElement.classList.contains("print"), ratio = isPaper ? 3 : window.devicePixelRatio || 1;
+  const isPaper = document.documentElement.classList.contains("print"), ratio = isPaper ? 2 : window.devicePixelRatio || 1;
   const w = Math.round(width * ratio), h = Math.round(height * ratio);
   if (canvas.width !== w || canvas.height !== h) canvas.width = w, canvas.height = h;
   const c = canvas.getContext("2d");

@@ -30,10 +30,14 @@ function energyOf(run) {
   return known.length ? known.reduce((sum, v) => sum + v, 0) / known.length * lastStep(run.train) : NaN;
 }
 
+const rankHours = run => lastOf(run.train, "seconds") / 3600 * run.start?.world;
+const dollarsOf = run => rankHours(run) * run.config?.cluster?.dollars_per_hour;
+
 const FACTS = [
   ["Verdict", verdict],
   ["Time in steps", run => duration(lastOf(run.train, "seconds"))],
-  ["Rank hours", run => short(lastOf(run.train, "seconds") / 3600 * run.start?.world)],
+  ["Rank hours", run => short(rankHours(run))],
+  ["Cost", run => dollarsOf(run) > 0 ? `$${short(dollarsOf(run))} by cluster.dollars_per_hour` : "–"],
   ["Energy", run => isNumber(energyOf(run)) ? `about ${short(energyOf(run) / 3.6e6)} kWh` : "–"],
   ["Tokens", run => short(lastOf(run.train, "tokens"), 4)],
   ["Most memory", run => bytes(lastOf(run.memory, "peak_bytes"))],
