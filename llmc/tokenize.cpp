@@ -29,7 +29,7 @@ void require(bool given, const char* command, const char* what) {
 
 Tokenizer tokenizer_of(const Options& o) {
     require(!o.tokenizer.empty(), o.command.c_str(), "--tokenizer=T");
-    return Tokenizer::load(o.tokenizer);
+    return Tokenizer::load(o.tokenizer, o.pattern.empty() ? nullptr : pattern_named(o.pattern));
 }
 
 // Says what was read, and what was not as expected.
@@ -71,7 +71,7 @@ int train(const Options& o) {
     { NewFile writable(o.out); }        // found out before the work, not after it
     const double start = seconds_now();
     DocumentReader reader(o.inputs, 0, ".", o.rules);
-    const Pattern& pattern = *pattern_named(o.pattern);
+    const Pattern& pattern = o.pattern.empty() ? patterns()[0] : *pattern_named(o.pattern);
     const WordCounts words = count_words(reader, o.threads, pattern);
     const Tokenizer tokenizer(train_bpe(words, o.vocab, pattern, o.special));
     tokenizer.save(o.out);
@@ -82,6 +82,14 @@ int train(const Options& o) {
     if (tokenizer.vocab_size() < o.vocab)
         print("the text has no pair left to merge: fewer ids than the {} asked for\n", o.vocab);
     return kExitDone;
+}
+
+void print_template(const Tokenizer& t) {
+    const bool ends = t.document_end() >= 0;
+    if (!ends && t.document_begin() == t.eot()) return;
+    const auto name = [&](int64_t id) { return for_terminal(t.vocabulary.text_of(uint32_t(id))); };
+    print("documents begin with {}{}{}, by the tokenizer's template\n", name(t.document_begin()),
+          ends ? " and end with " : "", ends ? name(t.document_end()) : "");
 }
 
 int encode(const Options& o) {
@@ -100,6 +108,11 @@ int encode(const Options& o) {
     if (o.val > 0) report_share(r, o.val);
     if (r.removed)
         print("{} of {} removed\n", counted(int64_t(r.removed), "older shard"), for_terminal(o.out));
+    print_template(tokenizer);
+    if (o.pattern.empty()) return kExitDone;
+    const std::string path = o.out + "_tokenizer.json";         // the file of the tokenizer names no pattern
+    tokenizer.save(path);
+    print("{}: the tokenizer with its pattern, for data.tokenizer\n", for_terminal(path));
     return kExitDone;
 }
 
@@ -143,7 +156,7 @@ int decode(const Options& o) {
     require(!o.inputs.empty(), "decode", "token shards");
     Output out;
     std::vector<int32_t> ids(1 << 16);
-    bool first = true;
+    int64_t begin = -1;                 // the set's first id, where it begins a document
     const std::vector<std::string> paths = shards_of(o);
     check_sets(infos_of(paths));
     for (const std::string& path : paths) {
@@ -161,10 +174,11 @@ int decode(const Options& o) {
                 CHECK_INPUT(id < tokenizer.vocab_size(),
                             "{}: token {} is {}, outside the vocabulary of {}", path,
                             (at + i), id, tokenizer.vocab_size());
-                const bool eot = id == tokenizer.eot();
-                if (!eot || !first)
-                    out.add(eot ? std::string_view("<|endoftext|>") : tokenizer.bytes_of(id));
-                first = false;
+                const bool first = begin < 0;
+                const bool begins = id == tokenizer.eot() || id == tokenizer.document_begin();
+                if (first) begin = begins ? id : tokenizer.eot();
+                if (id == begin) out.add(first ? "" : "<|endoftext|>");
+                else if (int64_t(id) != tokenizer.document_end()) out.add(tokenizer.bytes_of(id));
             }
         }
     }
@@ -178,6 +192,7 @@ int ids(const Options& o) {
                 "./tokenize ids reads any input as text, and takes no --as=jsonl");
     CHECK_INPUT(o.inputs.size() <= 1, "./tokenize ids takes one input, found {}", o.inputs.size());
     DocumentReader reader = DocumentReader::whole_file(o.inputs.empty() ? "-" : o.inputs[0]);
+    reader.cut_for(tokenizer);
     Encoder<uint32_t> encoder(tokenizer);
     IdBuffer<uint32_t> ids;
     std::string whole;                  // with --added: a token's name may lie across chunks
@@ -186,12 +201,12 @@ int ids(const Options& o) {
         ids.count = 0;
         for (const DocumentSpan& p : chunk.spans) {
             if (o.added) whole.append(chunk.text.data() + p.begin, p.end - p.begin);
-            else encoder.encode(chunk.text.data() + p.begin, p.end - p.begin, ids);
+            else encoder.encode(chunk.text.data() + p.begin, p.end - p.begin, ids, p.starts_document);
         }
         for (size_t i = 0; i < ids.count; i++) out.add(fmt::format("{}\n", ids.data[i]));
     }
     if (o.added)
-        for (const int32_t id : tokenizer.encode_with_added(whole)) out.add(fmt::format("{}\n", id));
+        for (const int32_t id : tokenizer.encode(whole, true)) out.add(fmt::format("{}\n", id));
     out.flush();
     return kExitDone;
 }
@@ -237,11 +252,12 @@ int run(int argc, char** argv) {
             return kExitDone;
         }
     }
-    const Command commands[] = {{"train", "vocab out as pattern field bad-lines split special", train},
-                                {"encode", "tokenizer out val shard-tokens as field bad-lines split", encode},
-                                {"decode", "tokenizer", decode},
-                                {"ids", "tokenizer as added", ids},
-                                {"info", "", info}};
+    const Command commands[] = {
+        {"train", "vocab out as pattern field bad-lines split special", train},
+        {"encode", "tokenizer pattern out val shard-tokens as field bad-lines split", encode},
+        {"decode", "tokenizer pattern", decode},
+        {"ids", "tokenizer pattern as added", ids},
+        {"info", "", info}};
     for (const Command& c : commands)
         if (command == c.name)
             return c.run(parse_tokenize_options(c.name, c.options, argc - 1, argv + 1));

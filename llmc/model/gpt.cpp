@@ -64,7 +64,7 @@ void Gpt::add_to(ArenaOf arena) {
     arena.add("logits of a chunk", &logits, rows * Vp);
     arena.add("logits of a chunk", &stats, tp.staging(size_t(tp.size) * rows * 3));
     arena.add("losses", &losses, part.last ? N : 0);
-    arena.add("losses", &loss, 1);
+    arena.add("losses", &loss, 2);
     arena.add("gradient of the stream", &dx, shape.backward ? message_count(tokens) : 0);
     shape.apart = shape.apart && kApart && shape.backward && part.first && part.last && d.kind.tied;
     if (shape.apart) arena.of(Purpose::Gradients).add("gradient of wte as embedding", &dtokens, Vp * C);

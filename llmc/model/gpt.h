@@ -67,7 +67,7 @@ struct Gpt {
     floatX* logits;       // (logit_rows, Vp)
     real* stats;          // (tp, logit_rows, 3)    of each slice of a row of logits; tp > 1
     real* losses;         // (N)
-    double* loss;         // sum of losses since clear_loss(), the same on every rank of tp
+    double* loss;         // (2) sums since clear_loss(), equal on all ranks of tp: losses; those left out
     floatX* dx;           // gradients of a message: of the stream (n, C), with the shortcut of x0 behind it
     real* dtokens;        // (Vp, C)      fp64 only, while apart: gradient of wte as embedding
     bool apart = false;   // between begin_step() and end_step()
@@ -89,7 +89,9 @@ struct Gpt {
     // backward() without a step adds every gradient to its tensor.
     void begin_step();
     void end_step(real* dwte);
-    void clear_loss() { ops::set_zero(loss, sizeof *loss); }
+    void clear_loss() { ops::set_zero(loss, 2 * sizeof *loss); }
+    // Adds the loss of token i of the last head_loss() to the second sum.
+    void leave_out(size_t i) { ops::sum_in_order(loss + 1, losses + i, 1); }
 
     // For a micro-batch of N tokens: elements of this rank's slice of the stream, (n, C), and of a message to
     // another stage. A message is the stream, with the shortcut followed by x0; a message back has the

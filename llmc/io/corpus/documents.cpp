@@ -147,6 +147,7 @@ void DocumentReader::add_text(Chunk& chunk) {
     rest.clear();
     bool end = false;
     size_t cut = 0, seen = 1;           // no cut before it: each byte is searched once
+    const size_t reach = tokenizer ? tokenizer->added->reach() : 0;
     while (!end && cut == 0) {
         const size_t want = size_t(std::min<uint64_t>(text_left, chunk_bytes));
         char* place = chunk.grow(want);
@@ -155,20 +156,22 @@ void DocumentReader::add_text(Chunk& chunk) {
         text_left -= n;
         end = n < want || text_left == 0;
         const size_t size = chunk.size - begin;
-        if (!end) cut = safe_cut(chunk.text.data() + begin, size, seen);
+        const char* text = chunk.text.data() + begin;
+        if (!end) cut = tokenizer ? tokenizer->safe_cut(text, size, seen) : safe_cut(text, size, seen);
         CHECK_INPUT(end || cut || size <= max_word, "{}: a word of more than {}: expected text",
                     stream->path, human_bytes(double(max_word)));
-        seen = std::max<size_t>(size, 5) - 4;       // cut-off characters are searched again
+        // cut-off characters and names of added tokens are searched again
+        seen = std::max(size, reach + 5) - reach - 4;
     }
     if (!end) {
         rest.assign(chunk.text.data() + begin + cut, chunk.size - begin - cut);
         text_left += rest.size();
         chunk.size = begin + cut;
     }
-    if (chunk.size > begin) {
+    if (chunk.size > begin || (end && !at_start)) {
         check_utf8(chunk, begin);
         documents += at_start && !in_validation;
-        chunk.spans.push_back({begin, chunk.size, at_start, in_validation});
+        chunk.spans.push_back({begin, chunk.size, at_start, in_validation, end});
         at_start = false;
     }
     if (!end) return;
@@ -258,7 +261,7 @@ void DocumentReader::add_parts(Chunk& chunk) {
         if (chunk.size > begin) {
             const bool held =
                 validation > 0 && held_out.choose({chunk.text.data() + begin, chunk.size - begin});
-            chunk.spans.push_back({begin, chunk.size, true, held});
+            chunk.spans.push_back({begin, chunk.size, true, held, true});
             documents++;
         }
         if (last) close_stream();
@@ -274,6 +277,8 @@ static uint64_t count_of(const std::string& name, std::string_view text) {
     }
     return n;
 }
+
+void DocumentReader::cut_for(const Tokenizer& t) { tokenizer = &t; }
 
 bool DocumentReader::next(Chunk& chunk) {
     chunk.size = 0;

@@ -23,6 +23,7 @@
 #include "llmc/io/corpus/held_out.h"
 #include "llmc/io/corpus/inputs.h"
 #include "llmc/io/files/byte_stream.h"
+#include "llmc/io/text/tokenizer.h"
 
 constexpr size_t kMaxWord = 256'000'000;        // bytes, of a line of a .jsonl as well
 
@@ -54,6 +55,7 @@ struct DocumentSpan {
     size_t begin, end;          // in the chunk's text
     bool starts_document;       // the first span of a document (or of its validation side)
     bool validation;
+    bool ends_document;         // the last span, likewise; may be empty
 };
 
 struct Chunk {
@@ -86,6 +88,8 @@ struct DocumentReader {
     // glob that matches a single file.
     static DocumentReader whole_file(const std::string& input);
 
+    // Chunks end where the tokenizer's added tokens allow it as well. It outlives the reader.
+    void cut_for(const Tokenizer& tokenizer);
     bool next(Chunk& chunk);        // false at the end of the last file
     // Bytes read of total_bytes; a text through a temporary file counts half in each of its two passes.
     uint64_t position() const;
@@ -94,6 +98,7 @@ struct DocumentReader {
     DocumentReader() = default;
     bool raw = false;                           // of whole_file()
     HeldOut held_out;                           // of documents that are chosen whole
+    const Tokenizer* tokenizer = nullptr;       // of cut_for()
     size_t next_file = 0;
     uint64_t done_bytes = 0;                    // of files before
     std::unique_ptr<ByteStream> stream;

@@ -31,12 +31,20 @@ template <class Id> struct EncodeJob {
 };
 
 template <class Id>
+static void encode_span(const Tokenizer& t, Encoder<Id>& encoder, const DocumentSpan& p,
+                        const Chunk& chunk, IdBuffer<Id>& ids) {
+    if (p.starts_document) ids.push(Id(t.document_begin()));
+    encoder.encode(chunk.text.data() + p.begin, p.end - p.begin, ids, p.starts_document);
+    if (p.ends_document && t.document_end() >= 0) ids.push(Id(t.document_end()));
+}
+
+template <class Id>
 static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader,
                               const EncodeOptions& options) {
     using Job = EncodeJob<Id>;
     const auto writer = [&](const char* half) {
         ShardWriter w(options.prefix + half, tokenizer.vocab_size(), tokenizer.hash(), options.shard_tokens,
-                      tokenizer.eot());
+                      tokenizer.document_begin());
         w.indexed_tokens = options.indexed_tokens;
         return w;
     };
@@ -48,6 +56,7 @@ static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader
     const std::string_view own = tokenizer.vocabulary.text_of(tokenizer.eot());
     if (own != kEndOfText) reader.ends.push_back({std::string(own)});
     Progress progress("encode", "B", reader.total_bytes);
+    reader.cut_for(tokenizer);
     reader.waiting = [&] { progress.update(reader.position()); };
     run_ordered_jobs<Job>(
         options.threads,
@@ -60,8 +69,7 @@ static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader
             if (!encoder) encoder = std::make_unique<Encoder<Id>>(tokenizer);
             for (const DocumentSpan& p : job.chunk.spans) {
                 IdBuffer<Id>& ids = job.ids[p.validation];
-                if (p.starts_document) ids.push(Id(tokenizer.eot()));
-                encoder->encode(job.chunk.text.data() + p.begin, p.end - p.begin, ids);
+                encode_span(tokenizer, *encoder, p, job.chunk, ids);
             }
         },
         [&](Job& job) {

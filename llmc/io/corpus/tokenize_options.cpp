@@ -24,7 +24,7 @@ const char* const kTokenizeHelp = R"(Byte-level BPE.
   ./tokenize decode --tokenizer=T SHARD...
       text to stdout, byte for byte what went in; <|endoftext|> is printed between documents only
   ./tokenize ids    --tokenizer=T [--added] [FILE|-]
-      ids of the whole input, one a line, no end-of-text added; a .jsonl is text like any other here;
+      ids of the whole input, one a line, no end-of-text or BOS added; a .jsonl is text like any other here;
       --added: names of added tokens, <|im_start|> say, become their ids (the input has to fit in memory)
   ./tokenize info   SHARD...
       header, counts, largest id, tokenizer hash
@@ -37,9 +37,10 @@ INPUT   .txt (one document), .jsonl (a JSON object a line), either with .gz or .
                                     or mended: broken characters become U+FFFD, NaN null; with a count
   --split=TEXT                      a text file has many documents, with TEXT between them
 T       tokenizer.json (byte-level BPE), a folder with GPT-2's vocab.bpe and encoder.json, a .tiktoken file
-        (GPT-2's pre-tokenization; end-of-text gets the id after its last rank), or a GGUF file. A
-        tokenizer.json and a GGUF file say their pre-tokenization; those of --pattern are known. The name of
-        an added token in a text is ordinary text, but for --added
+        (of GPT-2's pre-tokenization, or of --pattern=NAME; end-of-text gets the id after its last rank), or a
+        GGUF file. A tokenizer.json and a GGUF file say their pre-tokenization; those of --pattern are known.
+        The name of a control token in a text is ordinary text, but for --added; added tokens that are not
+        "special" are found in every text
 --version     commit, compiler, CPU this was built for
 --threads=N   threads (default: all cores this process may use). Memory stays bounded: inputs are streamed.
 )";
@@ -88,7 +89,7 @@ TokenizeOptions parse_tokenize_options(const char* command, const char* allowed,
     };
     spec.add_options()("tokenizer", "", text(""))("out", "", text(""))("vocab", "", text("0"))(
         "val", "", text("0"))("shard-tokens", "", text("100000000"))("threads", "", text("0"))(
-        "as", "", text(""))("pattern", "", text("gpt2"))("added", "")("field", "", text("text"))(
+        "as", "", text(""))("pattern", "", text(""))("added", "")("field", "", text("text"))(
         "bad-lines", "", text("stop"))("split", "", text(""))("special", "", text(""))(
         "inputs", "", cxxopts::value<std::vector<std::string>>());
     spec.parse_positional({"inputs"});
@@ -123,7 +124,8 @@ TokenizeOptions parse_tokenize_options(const char* command, const char* allowed,
     CHECK_INPUT(o.shard_tokens >= 1 && o.shard_tokens <= kMaxShardTokens,
                 "--shard-tokens={}, expected 1 to {}", o.shard_tokens,
                 kMaxShardTokens);
-    CHECK_INPUT(pattern_named(o.pattern), "--pattern={}, expected {}", o.pattern, pattern_names());
+    CHECK_INPUT(o.pattern.empty() || pattern_named(o.pattern), "--pattern={}, expected {}", o.pattern,
+                pattern_names());
     if (o.threads == 0) o.threads = available_threads();
     return o;
 }

@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "llmc/base/check.h"
-#include "llmc/io/unicode/nfc.h"
 
 constexpr size_t kBatch = 128;              // words
 constexpr size_t kMaxKey = 15;              // longest word that is its own key, in bytes
@@ -92,21 +91,22 @@ template <class Id> void Encoder<Id>::insert(const Entry& e) {
     used++;
 }
 
-template <class Id> void Encoder<Id>::encode(const char* text, size_t n, IdBuffer<Id>& ids) {
+template <class Id>
+void Encoder<Id>::encode(const char* text, size_t n, IdBuffer<Id>& ids, bool begins, bool control) {
     CHECK(n < 0xffffffff, "a text of {} bytes at once", n);
-    if (n == 0) return;
-    if (tokenizer.vocabulary.nfc && !is_surely_nfc(text, n)) {
-        std::string normal = nfc_of({text, n});
-        const size_t size = normal.size();
-        normal.append(kTextPadding, '\0');
-        encode_normal(normal.data(), size, ids);
-    } else {
-        encode_normal(text, n, ids);
-    }
+    tokenizer.added->split({text, n}, control, [&](std::string_view piece) {
+        const bool spaced = tokenizer.vocabulary.prefix_space && begins && piece[0] != ' ';
+        begins = true;                              // the next piece follows an added token
+        if (!spaced) return encode_piece(piece.data(), piece.size(), ids);
+        encode_piece(with_prefix_space(piece).data(), piece.size() + 1, ids);
+    }, [&](uint32_t id) {
+        ids.push(Id(id));
+        begins = true;
+    });
 }
 
-// A text in the tokenizer's normal form.
-template <class Id> void Encoder<Id>::encode_normal(const char* text, size_t n, IdBuffer<Id>& ids) {
+// A text in the tokenizer's normal form, without added tokens.
+template <class Id> void Encoder<Id>::encode_piece(const char* text, size_t n, IdBuffer<Id>& ids) {
     CHECK(n < 0xffffffff, "a text of {} bytes at once", n);
     ids.reserve(ids.count + n + kInline + 1);       // at most an id per byte; copies write a few more
     Id* out = ids.data.get() + ids.count;

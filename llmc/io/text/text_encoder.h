@@ -40,8 +40,9 @@ template <class Id>
 struct Encoder {  // Id: uint16_t, where the vocabulary has at most 65536 ids, or uint32_t
     explicit Encoder(const Tokenizer& tokenizer);
 
-    // Appends the ids of a text. REQUIRES: kTextPadding more bytes are readable.
-    void encode(const char* text, size_t n, IdBuffer<Id>& ids);
+    // Appends the ids of a text, or of a part of one behind Tokenizer::safe_cut() (begins = false). control:
+    // names of control tokens become their ids. REQUIRES: kTextPadding more bytes are readable.
+    void encode(const char* text, size_t n, IdBuffer<Id>& ids, bool begins = true, bool control = false);
 
    private:
     static constexpr size_t kInline = sizeof(Id) == 2 ? 7 : 3;
@@ -58,7 +59,7 @@ struct Encoder {  // Id: uint16_t, where the vocabulary has at most 65536 ids, o
     std::vector<uint64_t> starts;
     std::vector<uint32_t> scratch;
 
-    void encode_normal(const char* text, size_t n, IdBuffer<Id>& ids);
+    void encode_piece(const char* text, size_t n, IdBuffer<Id>& ids);
     void reset(int log2_entries);
     void insert(const Entry& e);
     Id* encode_words(const char* text, const uint32_t* at, size_t words, Id* out);

@@ -5,9 +5,10 @@
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
 #include "llmc/io/text/bpe.h"
+#include "llmc/io/text/pattern_check.h"
 #include "llmc/io/text/tokenizer_gguf.h"
 #include "llmc/io/text/tokenizer_pipeline.h"
-#include "llmc/io/unicode/nfc.h"
+#include "llmc/io/unicode/safe_cut.h"
 
 // Hash of everything that decides ids and bytes, independent of the file's format.
 static uint64_t hash_of(const Vocabulary& v) {
@@ -17,12 +18,18 @@ static uint64_t hash_of(const Vocabulary& v) {
     add(&v.eot, sizeof v.eot);
     add(v.start.data(), v.start.size() * sizeof v.start[0]);
     add(v.text.data(), v.text.size());
-    add(v.added.data(), v.added.size());
+    std::vector<uint8_t> added = v.added;           // the bits that decide ids of texts
+    for (uint8_t& bits : added) {
+        if (!(bits & kInTexts)) bits &= kAdded;
+        if (!v.nfc) bits &= uint8_t(~kNormalized);
+    }
+    add(added.data(), added.size());
     add(v.merges.data(), v.merges.size() * sizeof v.merges[0]);
     const std::string pattern = v.pattern->name;
     if (v.pattern != &patterns()[0]) add(pattern.data(), pattern.size());
     if (v.nfc) add("nfc", 3);
     if (v.ignore_merges) add("ignore_merges", 13);
+    if (v.prefix_space) add("prefix_space", 12);
     const uint64_t hash = XXH3_64bits_digest(state);
     XXH3_freeState(state);
     return hash ? hash : 1;
@@ -38,59 +45,59 @@ Tokenizer::Tokenizer(Vocabulary v) : vocabulary(std::move(v)) {
         vocabulary.words_are_tokens = true;
     }
     bpe = std::move(tables);
+    added = std::make_shared<AddedTokens>(vocabulary);
     content_hash = hash_of(vocabulary);
 }
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
-    std::string padded = vocabulary.nfc ? nfc_of(text) : std::string(text);
-    const size_t n = padded.size();
-    padded.append(kTextPadding, '\0');
+// The ids of a text without added tokens. REQUIRES: kTextPadding more bytes are readable.
+static void encode_piece(const Tokenizer& t, std::string_view text, std::vector<int32_t>& ids) {
+    const size_t n = text.size();
     std::vector<uint64_t> starts((n + 63) / 64);
-    vocabulary.pattern->mark_starts(padded.data(), n, starts.data());
-    std::vector<uint32_t> ids(n);
+    t.vocabulary.pattern->mark_starts(text.data(), n, starts.data());
+    std::vector<uint32_t> found(n);
     size_t count = 0;
     for (size_t at = 0; at < n;) {
         size_t end = at + 1;
         while (end < n && !(starts[end / 64] >> end % 64 & 1)) end++;
-        count += encode_word(*bpe, std::string_view(padded).substr(at, end - at), ids.data() + count);
+        count += encode_word(*t.bpe, text.substr(at, end - at), found.data() + count);
         at = end;
     }
-    return {ids.begin(), ids.begin() + std::ptrdiff_t(count)};
+    ids.insert(ids.end(), found.begin(), found.begin() + std::ptrdiff_t(count));
+}
+
+std::string with_prefix_space(std::string_view piece) {
+    return " " + std::string(piece) + std::string(kTextPadding, '\0');
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, bool control) const {
+    const std::string padded = std::string(text) + std::string(kTextPadding, '\0');
+    std::vector<int32_t> ids;
+    added->split(std::string_view(padded).substr(0, text.size()), control, [&](std::string_view piece) {
+        if (!vocabulary.prefix_space || piece[0] == ' ') return encode_piece(*this, piece, ids);
+        const std::string moved = with_prefix_space(piece);
+        encode_piece(*this, std::string_view(moved).substr(0, piece.size() + 1), ids);
+    }, [&](uint32_t id) { ids.push_back(int32_t(id)); });
+    return ids;
+}
+
+std::string Tokenizer::about_end() const {
+    if (!vocabulary.end_appended) return "";
+    return fmt::format(" ({} was appended as id {}: no file says which token is end-of-text)", kEndOfText,
+                       eot());
+}
+
+size_t Tokenizer::safe_cut(const char* text, size_t n, size_t first) const {
+    const size_t reach = added->reach();
+    size_t end = n - std::min(n, reach);
+    while (const size_t place = ::safe_cut(text, end, first)) {
+        if (!reach || !added->touches({text, n}, place)) return place;
+        end = place;
+    }
+    return 0;
 }
 
 std::string_view Tokenizer::bytes_of(uint32_t id) const {
     return id < vocab_size() && id != eot() ? vocabulary.text_of(id) : std::string_view();
-}
-
-std::vector<int32_t> Tokenizer::encode_with_added(std::string_view text) const {
-    std::vector<std::pair<std::string_view, int32_t>> by_first[256];
-    for (uint32_t id = 0; id < vocab_size(); id++) {
-        const std::string_view name = vocabulary.text_of(id);
-        if (vocabulary.added[id] && !name.empty()) by_first[uint8_t(name[0])].emplace_back(name, int32_t(id));
-    }
-    std::vector<int32_t> ids;
-    size_t begin = 0;                               // of the text that is not yet encoded
-    const auto add_until = [&](size_t end) {
-        const std::vector<int32_t> more = encode(text.substr(begin, end - begin));
-        ids.insert(ids.end(), more.begin(), more.end());
-    };
-    for (size_t at = 0; at < text.size();) {
-        size_t bytes = 0;
-        int32_t found = 0;
-        for (const auto& [name, id] : by_first[uint8_t(text[at])])
-            if (name.size() > bytes && text.substr(at).starts_with(name)) {
-                bytes = name.size();
-                found = id;
-            }
-        if (bytes) {
-            add_until(at);
-            ids.push_back(found);
-            begin = at + bytes;
-        }
-        at += std::max<size_t>(bytes, 1);
-    }
-    add_until(text.size());
-    return ids;
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids) const {
@@ -103,45 +110,71 @@ static bool ends_with(std::string_view s, std::string_view end) {
     return s.size() >= end.size() && s.substr(s.size() - end.size()) == end;
 }
 
-Tokenizer Tokenizer::load(const std::string& path) {
-    if (is_directory(path)) {
-        std::string merges = path + "/vocab.bpe", ids = path + "/encoder.json";
-        const std::string json = path + "/tokenizer.json";
-        if (!file_exists(merges) && file_exists(json)) return load(json);
-        if (!file_exists(merges)) {
-            merges = path + "/merges.txt";
-            ids = path + "/vocab.json";
-        }
-        CHECK_INPUT(file_exists(merges) && file_exists(ids),
-                    "{}: no tokenizer: expected GPT-2's vocab.bpe and encoder.json in the folder (or "
-                    "merges.txt and vocab.json), or a tokenizer.json",
-                    path);
-        const Json config = tokenizer_config_of(path);
-        Vocabulary v = vocabulary_of_gpt2(read_file(merges), read_file(ids), path,
-                                          special_token(config, "eos_token"));
-        read_tokenizer_config(config, path, v);
-        return Tokenizer(std::move(v));
+// GPT-2's two files, or Hugging Face's names of them.
+static Vocabulary vocabulary_in(const std::string& folder, const Pattern* pattern) {
+    std::string merges = folder + "/vocab.bpe", ids = folder + "/encoder.json";
+    if (!file_exists(merges)) {
+        merges = folder + "/merges.txt";
+        ids = folder + "/vocab.json";
     }
-    CHECK_INPUT(file_exists(path),
-                "{}: no such file, expected a tokenizer: a tokenizer.json, a folder with GPT-2's vocab.bpe "
-                "and encoder.json,\n"
-                "       a .tiktoken file, or a GGUF file. ./tokenize train makes one from text, "
-                "data/gpt2_vocab.py brings GPT-2's.",
-                path);
+    const bool found = file_exists(merges) && file_exists(ids);
+    std::string others;
+    for (const char* name : {"tokenizer.model", "spiece.model", "vocab.txt"})
+        if (file_exists(folder + "/" + name)) others += fmt::format(" {} there is of another kind.", name);
+    CHECK_INPUT(found, "{}: no tokenizer: expected GPT-2's vocab.bpe and encoder.json in the folder (or "
+                "merges.txt and vocab.json), or a tokenizer.json.{}", folder, others);
+    Vocabulary v = vocabulary_of_gpt2(read_file(merges), read_file(ids), folder, end_named_in(folder));
+    read_tokenizer_config(tokenizer_config_of(folder), folder, v);
+    if (pattern) v.pattern = pattern;
+    return v;
+}
+
+// Lines of base64 and rank, as Llama 3's tokenizer.model has them; SentencePiece's begins with a byte 0x0a.
+static bool looks_like_tiktoken(std::string_view content) {
+    const std::string_view line = content.substr(0, content.find('\n'));
+    return line.size() < 100 && ends_with(line, " 0");
+}
+
+static Vocabulary vocabulary_of_file(const std::string& path, const Pattern* pattern) {
     if (is_gguf(path)) {
         const GgufFile file(path);
         CHECK_INPUT(has_vocabulary(file), "{}: a GGUF file without a tokenizer", path);
-        return Tokenizer(vocabulary_of_gguf(read_gguf_vocabulary(file), path));
+        return vocabulary_of_gguf(read_gguf_vocabulary(file), path);
     }
-    if (ends_with(path, ".tiktoken")) return Tokenizer(vocabulary_of_tiktoken(read_file(path), path));
+    const bool model = ends_with(path, ".model");
+    const std::string content = ends_with(path, ".tiktoken") || model ? read_file(path) : "";
+    CHECK_INPUT(!model || looks_like_tiktoken(content), "{}: a SentencePiece model, and this program reads "
+                "byte-level BPE: a tokenizer.json, a .tiktoken file, GPT-2's files, or a GGUF file", path);
+    if (!content.empty()) {
+        Vocabulary v = vocabulary_of_tiktoken(content, path);
+        if (pattern) v.pattern = pattern;
+        return v;
+    }
     CHECK_INPUT(
         ends_with(path, ".json"),
         "{}: a tokenizer's name ends in .json or .tiktoken, or is a folder with vocab.bpe and encoder.json, "
         "or it is a GGUF file", path);
     const std::string folder = parent_directory(path);
-    const Json config = tokenizer_config_of(folder);
-    Vocabulary v = vocabulary_of_json(read_file(path), path, special_token(config, "eos_token"));
-    read_tokenizer_config(config, folder, v);
+    Vocabulary v = vocabulary_of_json(read_file(path), path, end_named_in(folder));
+    read_tokenizer_config(tokenizer_config_of(folder), folder, v);
+    return v;
+}
+
+Tokenizer Tokenizer::load(const std::string& path, const Pattern* pattern) {
+    const std::string json = path + "/tokenizer.json";
+    const bool folder = is_directory(path), gpt2 = file_exists(path + "/vocab.bpe");
+    if (folder && !gpt2 && file_exists(json)) return load(json, pattern);
+    CHECK_INPUT(folder || file_exists(path),
+                "{}: no such file, expected a tokenizer: a tokenizer.json, a folder with GPT-2's vocab.bpe "
+                "and encoder.json,\n"
+                "       a .tiktoken file, or a GGUF file. ./tokenize train makes one from text, "
+                "data/gpt2_vocab.py brings GPT-2's.",
+                path);
+    Vocabulary v = folder ? vocabulary_in(path, pattern) : vocabulary_of_file(path, pattern);
+    CHECK_INPUT(!pattern || v.pattern == pattern, "--pattern={}: {} says that its pattern is {}; --pattern "
+                "is for .tiktoken files and GPT-2's", pattern->name, path, v.pattern->name);
+    const bool stated = !folder && !v.words_are_tokens;         // not by GPT-2's two files, or .tiktoken
+    check_pattern(v, path, stated);
     return Tokenizer(std::move(v));
 }
 

@@ -11,9 +11,10 @@
 struct GgufVocabulary {
     std::string model, pre;                 // "gpt2" for byte-level BPE; the name of a pre-tokenization
     std::vector<std::string> tokens, merges;
-    std::vector<int32_t> token_type;        // 1: a token in GPT-2's characters; others: an added token's text
+    // 1: a token in GPT-2's characters; others: an added token's text, 4 of one that is found in every text
+    std::vector<int32_t> token_type;
     int64_t bos_token_id = -1, eos_token_id = -1, unknown_token_id = -1;
-    int add_bos_token = -1;                 // 0: no, 1: yes, -1: not there
+    int add_bos_token = -1, add_eos_token = -1;     // 0: no, 1: yes, -1: not there
     std::string chat_template;              // empty: not there
 };
 

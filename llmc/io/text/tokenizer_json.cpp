@@ -15,20 +15,20 @@ namespace {
 // Ids by text, both ways; the file may give ids in any order.
 struct Names {
     std::string file;
-    std::string end;                                    // the token that ends a text; empty: not known
+    EndOfText end;
     TokenList tokens;
     std::unordered_map<std::string, uint32_t> id;       // by the bytes of tokens that are not added
     std::unordered_set<std::string> added_text;
-    std::vector<uint32_t> not_special;
 
-    Names(const std::string& name, const std::string& end) : file(name), end(end) {}
+    Names(const std::string& name, const EndOfText& end) : file(name), end(end) {}
 
     // In a vocabulary these are no results of merges. A single character may be a byte's.
-    bool is_end(const std::string& characters) const {
-        return characters == kEndOfText || (characters == end && end.size() > 1);
+    bool is_end(const std::string& characters, uint64_t id) const {
+        const bool named = end.text.empty() ? int64_t(id) == end.id : characters == end.text;
+        return characters == kEndOfText || (named && characters.size() > 1);
     }
 
-    void put(uint64_t id, const std::string& text, bool is_added) {
+    void put(uint64_t id, const std::string& text, uint8_t added) {
         CHECK_INPUT(id < kMaxVocabulary, "{}: id {}, expected less than {}", file, id,
                     kMaxVocabulary);
         if (id >= tokens.text.size()) {
@@ -37,7 +37,7 @@ struct Names {
         }
         CHECK_INPUT(tokens.text[id].empty(), "{}: id {} is there twice", file, id);
         tokens.text[id] = text;
-        tokens.added[id] = is_added;
+        tokens.added[id] = added;
     }
 
     // "vocab" of tokenizer.json and the whole of encoder.json: characters to ids; `added` ids are there
@@ -53,11 +53,11 @@ struct Names {
                         "{}: \"{}\" is in the vocabulary and an added token, with different ids", file,
                         characters);
             std::string bytes;
-            if (is_end(characters)) { put(i, characters, true); continue; }
+            if (is_end(characters, i)) { put(i, characters, kAdded); continue; }
             CHECK_INPUT(!characters.empty() && bytes_of_characters(characters, bytes),
                         "{}: token \"{}\" is not in the characters of a byte-level vocabulary", file,
                         characters);
-            put(i, bytes, false);
+            put(i, bytes, 0);
             this->id.emplace(std::move(bytes), uint32_t(i));
         }
     }
@@ -82,12 +82,18 @@ struct Names {
 
     Vocabulary finish(std::vector<Merge> merges) {
         int64_t eot = tokens.find_added(kEndNames);
-        if (eot < 0) eot = tokens.find_added(end);
-        if (eot < 0) {
+        int64_t named = tokens.find_added(end.text);
+        const bool has_id = end.id >= 0 && end.id < int64_t(tokens.added.size());
+        if (named < 0 && has_id && tokens.added[size_t(end.id)]) named = end.id;
+        if (eot < 0) eot = named;
+        const bool appended = eot < 0;
+        if (appended) {
             eot = int64_t(tokens.text.size());
-            put(uint64_t(eot), std::string(kEndOfText), true);
+            put(uint64_t(eot), std::string(kEndOfText), kAdded);
         }
         Vocabulary v = vocabulary_of_tokens(tokens, uint32_t(eot), file);
+        v.end_appended = appended;
+        if (named >= 0) v.eos = named;
         v.bos = tokens.find_added(kBeginNames);
         Bpe seen(v, merges.size());
         for (size_t i = 0; i < merges.size(); i++) {
@@ -101,6 +107,10 @@ struct Names {
 // Refuses features that would change ids and are not supported here.
 void check_model(const Json& model, const std::string& name) {
     const Json* type = model.find("type");
+    CHECK_INPUT(!type || *type == "BPE", "{}: the tokenizer is a {} (model.type), and this program reads "
+                "byte-level BPE", name, type->is_string() ? type->string() : to_text(*type));
+    CHECK_INPUT(model.get("byte_fallback") != true, "{}: a SentencePiece model's vocabulary "
+                "(model.byte_fallback is true), and this program reads byte-level BPE", name);
     CHECK_INPUT(model.get("merges").is_list() && model.find("vocab") && (!type || *type == "BPE"),
                 "{}: no byte-level BPE: expected \"model\" with \"type\": \"BPE\", \"vocab\" and \"merges\"",
                 name);
@@ -112,6 +122,12 @@ void check_model(const Json& model, const std::string& name) {
     }
 }
 
+// Flags of an entry of added_tokens; a flag that is not there has its usual value.
+struct AddedFlag { const char* key; bool set; uint8_t bit; };
+constexpr AddedFlag kAddedFlags[] = {{"single_word", true, kSingleWord}, {"lstrip", true, kLeftStrip},
+                                     {"rstrip", true, kRightStrip}, {"normalized", true, kNormalized},
+                                     {"special", false, kInTexts}};
+
 void put_added(const Json& added, Names& names) {
     if (added.is_null()) return;
     CHECK_INPUT(added.is_list(), "{}: added_tokens is no list", names.file);
@@ -121,9 +137,10 @@ void put_added(const Json& added, Names& names) {
         const std::string& content = token.at("content").string();
         CHECK_INPUT(names.added_text.insert(content).second, "{}: the added token \"{}\" is there twice",
                     names.file, content);
-        const uint64_t id = token.at("id").natural();
-        names.put(id, content, true);
-        if (token.get("special") == false) names.not_special.push_back(uint32_t(id));
+        uint8_t bits = kAdded;
+        for (const AddedFlag& flag : kAddedFlags)
+            if (token.get(flag.key) == flag.set) bits |= flag.bit;
+        names.put(token.at("id").natural(), content, bits);
     }
 }
 
@@ -140,14 +157,16 @@ void read_unknown(const Json& model, const Names& names, Vocabulary& v) {
 
 }  // namespace
 
-Vocabulary vocabulary_of_json(std::string_view content, const std::string& name, const std::string& end) {
+Vocabulary vocabulary_of_json(std::string_view content, const std::string& name, const EndOfText& end) {
     const Json file = parse_json_text(content, name);
     CHECK_INPUT(file.find("model"), "{}: no \"model\": not a tokenizer.json",
                 name);
     const Json& model = file.at("model");
     check_model(model, name);
-    const Pattern& pattern = pattern_of_json(file.get("pre_tokenizer"), name);
+    bool prefix_space = false;
+    const Pattern& pattern = pattern_of_json(file.get("pre_tokenizer"), name, prefix_space);
     Names names(name, end);
+    if (end.text.empty()) names.end.text = end_of_template(file.get("post_processor"));
     put_added(file.get("added_tokens"), names);
     names.put_vocab(model.at("vocab"));
     std::vector<Merge> merges;
@@ -160,9 +179,8 @@ Vocabulary vocabulary_of_json(std::string_view content, const std::string& name,
                               : names.merge_of_line(m.string(), merges.size()));
     }
     Vocabulary v = names.finish(std::move(merges));
-    std::sort(names.not_special.begin(), names.not_special.end());
-    v.not_special = std::move(names.not_special);
     v.pattern = &pattern;
+    v.prefix_space = prefix_space;
     v.ignore_merges = model.get("ignore_merges") == true;
     read_unknown(model, names, v);
     read_pipeline(file, name, v);
@@ -170,7 +188,7 @@ Vocabulary vocabulary_of_json(std::string_view content, const std::string& name,
 }
 
 Vocabulary vocabulary_of_gpt2(std::string_view vocab_bpe, std::string_view encoder_json,
-                              const std::string& folder, const std::string& end) {
+                              const std::string& folder, const EndOfText& end) {
     const std::string encoder = folder + "/encoder.json", list = folder + "/vocab.bpe";
     Names names(encoder, end);
     names.put_vocab(parse_json_text(encoder_json, encoder));
@@ -194,10 +212,10 @@ std::string json_of_vocabulary(const Vocabulary& v) {
     for (uint32_t id = 0; id < v.size(); id++) {
         name[id] = v.added[id] ? std::string(v.text_of(id)) : characters_of_bytes(v.text_of(id));
         if (!v.added[id]) continue;
-        const bool special = !std::binary_search(v.not_special.begin(), v.not_special.end(), id);
-        added.push_back(Json::Members{{"id", id}, {"content", name[id]}, {"single_word", false},
-                                      {"lstrip", false}, {"rstrip", false}, {"normalized", false},
-                                      {"special", special}});
+        Json::Members token = {{"id", id}, {"content", name[id]}};
+        for (const AddedFlag& flag : kAddedFlags)
+            token.emplace_back(flag.key, flag.set == ((v.added[id] & flag.bit) != 0));
+        added.push_back(std::move(token));
     }
     for (uint32_t id = 0; id < v.size(); id++) vocab.emplace_back(name[id], id);
     for (const Merge& m : v.merges) merges.push_back(Json::List{name[m.left], name[m.right]});
@@ -213,7 +231,7 @@ std::string json_of_vocabulary(const Vocabulary& v) {
     Json::Members file = {{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}};
     file.emplace_back("added_tokens", std::move(added));
     file.emplace_back("normalizer", json_of_normalizer(v));
-    file.emplace_back("pre_tokenizer", json_of_pattern(*v.pattern));
+    file.emplace_back("pre_tokenizer", json_of_pattern(*v.pattern, v.prefix_space));
     file.emplace_back("post_processor", json_of_template(v));
     file.emplace_back("decoder", json_of_pattern(patterns()[0]));
     file.emplace_back("model", std::move(model));

@@ -25,12 +25,12 @@ static void read_template(const Json& step, const std::string& name, Vocabulary&
         }
         const Json& token = item.get("SpecialToken").get("id");
         const int64_t id = token.is_string() ? v.find_added(token.string()) : -1;
-        CHECK_INPUT(id >= 0 && !(v.adds_bos && !text),
+        bool& adds = text ? v.adds_eos : v.adds_bos;
+        CHECK_INPUT(id >= 0 && !adds,
                     "{}: post_processor has {}, expected one added token before the text, one after it, or "
                     "none", name, to_text(item));
-        if (text) v.eos = id;
-        else v.bos = id;
-        v.adds_bos = v.adds_bos || !text;
+        (text ? v.eos : v.bos) = id;
+        adds = true;
     }
 }
 
@@ -55,18 +55,29 @@ Json json_of_normalizer(const Vocabulary& v) {
 }
 
 Json json_of_template(const Vocabulary& v) {
-    if (!v.adds_bos) return Json();
-    const uint32_t id = uint32_t(v.bos);
-    const std::string name(v.text_of(id));
+    if (!v.adds_bos && !v.adds_eos) return Json();
     const auto sequence = [](const char* which, int type) {
         return Json(Json::Members{{"Sequence", Json::Members{{"id", which}, {"type_id", type}}}});
     };
-    const Json begin = Json::Members{{"SpecialToken", Json::Members{{"id", name}, {"type_id", 0}}}};
-    const Json token = Json::Members{{"id", name}, {"ids", Json::List{id}}, {"tokens", Json::List{name}}};
-    return Json::Members{{"type", "TemplateProcessing"},
-                         {"single", Json::List{begin, sequence("A", 0)}},
-                         {"pair", Json::List{begin, sequence("A", 0), sequence("B", 1)}},
-                         {"special_tokens", Json::Members{{name, token}}}};
+    Json::Members tokens;
+    const auto token = [&](int64_t id) {
+        const std::string name(v.text_of(uint32_t(id)));
+        if (tokens.empty() || tokens[0].first != name)
+            tokens.emplace_back(name, Json::Members{{"id", name}, {"ids", Json::List{id}},
+                                                    {"tokens", Json::List{name}}});
+        return Json(Json::Members{{"SpecialToken", Json::Members{{"id", name}, {"type_id", 0}}}});
+    };
+    Json::List single, pair;
+    const auto both = [&](const Json& item) {
+        single.push_back(item);
+        pair.push_back(item);
+    };
+    if (v.adds_bos) both(token(v.bos));
+    both(sequence("A", 0));
+    pair.push_back(sequence("B", 1));
+    if (v.adds_eos) both(token(v.eos));
+    return Json::Members{{"type", "TemplateProcessing"}, {"single", std::move(single)},
+                         {"pair", std::move(pair)}, {"special_tokens", std::move(tokens)}};
 }
 
 // A template by itself, or a list of several with names.
@@ -89,6 +100,32 @@ std::string special_token(const Json& config, const char* key) {
     return token.is_string() ? token.string() : "";
 }
 
+EndOfText end_named_in(const std::string& folder) {
+    EndOfText end;
+    for (const char* name : {"/tokenizer_config.json", "/special_tokens_map.json"})
+        if (end.text.empty() && file_exists(folder + name))
+            end.text = special_token(parse_json_file(folder + name), "eos_token");
+    for (const char* name : {"/generation_config.json", "/config.json"}) {
+        if (end.id >= 0 || !file_exists(folder + name)) continue;
+        const Json file = parse_json_file(folder + name);
+        const Json& ids = file.get("eos_token_id");
+        const Json& id = ids.is_list() && !ids.list().empty() ? ids.list()[0] : ids;
+        if (id.is_natural()) end.id = int64_t(id.natural());
+    }
+    return end;
+}
+
+std::string end_of_template(const Json& post_processor) {
+    std::string end;
+    for (const Json& step : sequence_of(post_processor, "processors")) {
+        const Json& single = step.get("single");
+        if (!single.is_list() || single.list().empty()) continue;
+        const Json& token = single.list().back().get("SpecialToken").get("id");
+        if (token.is_string() && single.list().size() > 1) end = token.string();
+    }
+    return end;
+}
+
 void read_tokenizer_config(const Json& config, const std::string& folder, Vocabulary& v) {
     const std::string alone = folder + "/chat_template.jinja";
     if (file_exists(alone)) v.chat_template = read_file(alone);
@@ -97,7 +134,7 @@ void read_tokenizer_config(const Json& config, const std::string& folder, Vocabu
         if (found >= 0) id = found;
     };
     if (!v.adds_bos) read("bos_token", v.bos);
-    read("eos_token", v.eos);
+    if (!v.adds_eos) read("eos_token", v.eos);
     if (v.chat_template.empty()) v.chat_template = default_template(config.get("chat_template"));
 }
 

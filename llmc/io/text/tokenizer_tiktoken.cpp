@@ -101,6 +101,7 @@ Vocabulary vocabulary_of_tiktoken(std::string_view content, const std::string& n
     }
     v.words_are_tokens = true;
     v.eot = n;
+    v.end_appended = true;
     v.added.push_back(1);
     v.text.insert(v.text.end(), kEndOfText.begin(), kEndOfText.end());
     v.start.push_back(uint32_t(v.text.size()));

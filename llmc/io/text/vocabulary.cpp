@@ -77,9 +77,12 @@ Vocabulary vocabulary_of_tokens(const TokenList& tokens, uint32_t eot, const std
                     v.byte_id[uint8_t(t[0])], id, uint8_t(t[0]));
         v.byte_id[uint8_t(t[0])] = id;
     }
-    for (uint8_t b = ' '; b <= '~'; b++) {
-        CHECK_INPUT(v.byte_id[b] != kNoByte,
-                    "{}: no token for the byte 0x{:02x}: not a byte-level vocabulary", name, b);
-    }
+    std::string missing;
+    for (uint8_t b = ' '; b <= '~'; b++)
+        if (v.byte_id[b] == kNoByte) missing += char(b);
+    CHECK_INPUT(missing.empty(), "{}: {} of the 95 printable ASCII characters have no token: {:.40}. A "
+                "byte-level vocabulary is trained with them as its\n       initial alphabet (Hugging Face's "
+                "BpeTrainer: initial_alphabet=ByteLevel.alphabet()); without, text would be lost", name,
+                missing.size(), missing);
     return v;
 }

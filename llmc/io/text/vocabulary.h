@@ -13,10 +13,21 @@ constexpr uint32_t kNoByte = 0xffffffff;
 
 struct Merge { uint32_t left, right, id; };     // two ids become one; rank is the place in the list
 
+// Kinds of added tokens: bits of Vocabulary::added. The last four are flags of tokenizer.json.
+enum AddedBits : uint8_t {
+    kAdded = 1,             // no merge yields the id; without the next bit a control token
+    kInTexts = 2,           // "special": false, or GGUF's user-defined: found in every text
+    kUnusedId = 4,          // GGUF's unused: a name that fills up
+    kNormalized = 16,       // found in the normalized text
+    kSingleWord = 32,       // not within a word
+    kLeftStrip = 64,        // takes the white space before it along
+    kRightStrip = 128,      // and behind it
+};
+
 struct Vocabulary {
     std::vector<char> text;             // bytes of every token, by id
     std::vector<uint32_t> start;        // by id: id i has the bytes text[start[i] .. start[i + 1])
-    std::vector<uint8_t> added;         // by id: 1 for ids that no merge yields (end-of-text and others)
+    std::vector<uint8_t> added;         // by id: AddedBits; 0: a token that is a byte or comes of merges
     std::vector<Merge> merges;
     uint32_t byte_id[256] = {};         // kNoByte: no token has this byte alone
     int64_t unknown = -1;               // id of a byte without a token; -1: dropped, as in Hugging Face's
@@ -26,8 +37,9 @@ struct Vocabulary {
     bool nfc = false;                   // text is normalized first
     bool ignore_merges = false;         // a word in the vocabulary becomes its token, without merges
     int64_t bos = -1, eos = -1;         // -1: unknown
-    bool adds_bos = false;              // a text begins with bos
-    std::vector<uint32_t> not_special;  // added tokens without the mark special, by id
+    bool adds_bos = false, adds_eos = false;    // a text begins with bos, ends with eos
+    bool prefix_space = false;          // a text that begins with no space gets one
+    bool end_appended = false;          // no file names an end-of-text: it follows the file's tokens
     std::string chat_template;          // from the file (chat.h); may be empty
 
     uint32_t size() const { return uint32_t(added.size()); }
@@ -35,6 +47,7 @@ struct Vocabulary {
         return {text.data() + start[id], start[id + 1] - start[id]};
     }
     int64_t find_added(std::string_view name) const;        // its id, -1: none
+    bool is_control(uint32_t id) const { return added[id] && !(added[id] & kInTexts); }
 };
 
 // GPT-2 writes bytes as printable characters: byte b as the code point of_byte[b]. to_byte is the inverse, -1
@@ -69,6 +82,12 @@ struct TokenList {
             if (const int64_t id = find_added(name); id >= 0) return id;
         return -1;
     }
+};
+
+// The token that ends a text, for files without one of kEndNames: its text, else its id; empty, -1: unknown.
+struct EndOfText {
+    std::string text;
+    int64_t id = -1;
 };
 
 // A vocabulary of these tokens, without merges. CHECK_INPUT: an empty token, two tokens that are the same

@@ -21,14 +21,13 @@ static constexpr const char kO200k[] =
     "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" SPACES;
 
 static constexpr Pattern kPatterns[] = {
-    // name, names in GGUF files, regex, digits, NFC, ignores merges, adds BOS, matches
-    {"gpt2", " gpt-2 gpt2 phi-2 jina-es jina-de roberta-bpe ", nullptr, false, false, false, false,
-     mark_gpt2},
-    {"llama3", " llama-bpe llama3 llama-v3 ", kLlama3, false, false, true, true, mark_llama3},
-    {"qwen2", " qwen2 deepseek-r1-qwen ", kQwen2, false, true, false, false, mark_qwen2},
-    {"smollm", " smollm ", nullptr, true, false, false, false, mark_smollm},
-    {"o200k", " gpt-4o ", kO200k, false, false, false, false, mark_o200k},
-    {"nanochat", "", kNanochat, false, false, false, false, mark_nanochat},
+    // name, regex, digits, NFC, ignores merges, matches
+    {"gpt2", nullptr, false, false, false, mark_gpt2},
+    {"llama3", kLlama3, false, false, true, mark_llama3},
+    {"qwen2", kQwen2, false, true, false, mark_qwen2},
+    {"smollm", nullptr, true, false, false, mark_smollm},
+    {"o200k", kO200k, false, false, false, mark_o200k},
+    {"nanochat", kNanochat, false, false, false, mark_nanochat},
 };
 
 std::span<const Pattern> patterns() { return kPatterns; }
@@ -52,11 +51,14 @@ static Json::List steps_of(const Json& pre_tokenizer) {
     return steps.is_list() ? steps.list() : Json::List();
 }
 
-// ByteLevel, which splits by GPT-2's pattern or only writes bytes as characters.
-static bool is_byte_level(const Json& step, bool splits) {
-    const Json* regex = step.find("use_regex");
-    const bool does_split = !regex || *regex == true;
-    return step.get("type") == "ByteLevel" && step.get("add_prefix_space") == false && does_split == splits;
+// ByteLevel splits by GPT-2's pattern, or only writes bytes as characters.
+static bool splits(const Json& byte_level) {
+    const Json* regex = byte_level.find("use_regex");
+    return !regex || *regex == true;
+}
+
+static bool has_prefix_space(const Json& byte_level) {
+    return !(byte_level.get("add_prefix_space") == false);
 }
 
 // Every character is in a match: to keep matches and to drop all else gives the same.
@@ -72,30 +74,40 @@ static bool is_digits(const Json& step) {
 }
 
 static bool is_pattern(const Json::List& steps, const Pattern& p) {
-    if (steps.empty() || !is_byte_level(steps.back(), p.regex == nullptr)) return false;
+    if (steps.empty() || steps.back().get("type") != "ByteLevel") return false;
+    if (splits(steps.back()) != (p.regex == nullptr)) return false;
+    if (has_prefix_space(steps.back()) && steps.size() > 1) return false;   // one for each match of the first
     if (p.regex) return steps.size() == 2 && is_split(steps[0], p.regex);
     if (p.digits) return steps.size() == 2 && is_digits(steps[0]);
     return steps.size() == 1;
 }
 
-const Pattern& pattern_of_json(const Json& pre_tokenizer, const std::string& file) {
+const Pattern& pattern_of_json(const Json& pre_tokenizer, const std::string& file, bool& prefix_space) {
     const Json::List steps = steps_of(pre_tokenizer);
-    for (const Pattern& p : kPatterns)
-        if (is_pattern(steps, p)) return p;
+    for (const Pattern& p : kPatterns) {
+        if (!is_pattern(steps, p)) continue;
+        prefix_space = has_prefix_space(steps[0]) && p.regex == nullptr && !p.digits;
+        return p;
+    }
     std::string found = to_text(pre_tokenizer);
+    std::string with;
     for (const Json& step : steps) {
         const Json& regex = step.get("pattern").get("Regex");
         if (regex.is_string()) found = "a Split by the pattern " + regex.string();
+        if (step.get("type") != "ByteLevel") continue;
+        if (splits(step)) with += ", then a ByteLevel with use_regex = true, which splits its matches again";
+        if (has_prefix_space(step)) with += ", then a ByteLevel with add_prefix_space = true";
     }
+    const bool two = steps.size() > 1;
     CHECK_INPUT(false,
-                "{}: pre_tokenizer is {:.1000}\n"
-                "       expected that of {}, with ByteLevel's add_prefix_space false; ids by another pattern "
-                "would differ",
-                file, found, pattern_names());
+                "{}: pre_tokenizer is {:.1000}{}\n"
+                "       expected that of {}; behind a Split, with ByteLevel's use_regex and add_prefix_space "
+                "false. Ids by another pattern would differ",
+                file, found, two ? with : "", pattern_names());
 }
 
-Json json_of_pattern(const Pattern& p) {
-    const Json byte_level = Json::Members{{"type", "ByteLevel"}, {"add_prefix_space", false},
+Json json_of_pattern(const Pattern& p, bool prefix_space) {
+    const Json byte_level = Json::Members{{"type", "ByteLevel"}, {"add_prefix_space", prefix_space},
                                           {"trim_offsets", true}, {"use_regex", p.regex == nullptr}};
     if (!p.regex && !p.digits) return byte_level;
     const Json first =

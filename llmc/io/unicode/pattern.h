@@ -9,13 +9,11 @@
 
 struct Pattern {
     const char* name;               // in --pattern=
-    const char* gguf;               // names in tokenizer.ggml.pre, with blanks around each name; may be empty
     const char* regex;              // of tokenizer.json's Split; nullptr: ByteLevel's own, GPT-2's
     bool digits;                    // Digits(individual_digits) come first
-    // Defaults of the family, used by training and for GGUF files, which omit both flags.
+    // Defaults of the family, used by training.
     bool nfc;                       // text is normalized to NFC
     bool ignore_merges;             // a match in the vocabulary becomes its token
-    bool adds_bos;                  // texts begin with BOS: in GGUF files alone, as in llama.cpp
     MarkStarts* mark_starts;
 };
 
@@ -24,5 +22,6 @@ const Pattern* pattern_named(std::string_view name);        // nullptr: unknown
 std::string pattern_names();                                // for messages
 
 // From tokenizer.json's "pre_tokenizer". An unknown pre_tokenizer ends in CHECK_INPUT with its JSON or regex.
-const Pattern& pattern_of_json(const Json& pre_tokenizer, const std::string& file);
-Json json_of_pattern(const Pattern& pattern);
+// prefix_space: ByteLevel's add_prefix_space, which only GPT-2's pattern may have.
+const Pattern& pattern_of_json(const Json& pre_tokenizer, const std::string& file, bool& prefix_space);
+Json json_of_pattern(const Pattern& pattern, bool prefix_space = false);

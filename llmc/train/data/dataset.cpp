@@ -130,8 +130,18 @@ static void pack(const std::string& key, TokenStream& stream, int T, const RowRu
     for (const ShardFile& s : stream.shards) infos.push_back(s.info);
     check_sets(infos);          // an interrupted replacement leaves indexes of other shards: say the cause
     stream.packed = pack_documents(fmt::format("{} = '{}'", key, stream.glob), stream.shards, stream.first, T,
-                                   rule.eot, rule.scans);
+                                   stream.begin, rule.scans);
     stream.rows = stream.packed->rows();
+}
+
+static int64_t begin_of(const TokenStream& stream, const RowRule& rule) {
+    for (const ShardFile& shard : stream.shards) {
+        if (rule.other < 0 || shard.info.tokens == 0) continue;
+        int32_t id = 0;
+        read_tokens(shard, 0, 1, &id);
+        return id == rule.other ? rule.other : rule.eot;
+    }
+    return rule.eot;
 }
 
 static TokenStream open_stream(const std::string& key, const std::string& glob, int T, const RowRule& rule) {
@@ -146,22 +156,23 @@ static TokenStream open_stream(const std::string& key, const std::string& glob, 
                 "{} = '{}': no file is there. Make token shards with ./tokenize encode, "
                 "or see data/README.md", key, glob);
     stream.rows = stream.tokens() ? (stream.tokens() - 1) / uint64_t(T) : 0;
+    stream.begin = begin_of(stream, rule);
     if (rule.kind == RowKind::Documents && stream.rows > 0) pack(key, stream, T, rule);
     return stream;
 }
 
 // The id that begins a document, for model.document_mask: that of data.tokenizer, or where rows begin with
 // documents of every corpus.
-static int32_t mask_eot(const Dataset& set, const RowRule& rule) {
-    if (rule.eot >= 0) return int32_t(rule.eot);
+static int32_t mask_eot(const Dataset& set) {
+    const auto begin = [](const TokenStream& s) { return s.packed ? int64_t(s.packed->eot) : s.begin; };
     const TokenStream& first = set.streams[0];
-    CHECK_INPUT(first.packed, "model.document_mask: which id is end-of-text is not known; set "
+    CHECK_INPUT(begin(first) >= 0, "model.document_mask: which id is end-of-text is not known; set "
                 "data.tokenizer to the tokenizer of {} = '{}'", set.key, first.glob);
     for (const TokenStream& s : set.streams)
-        CHECK_INPUT(s.packed->eot == first.packed->eot, "{}: model.document_mask, but end-of-text is id {} "
+        CHECK_INPUT(begin(s) == begin(first), "{}: model.document_mask, but documents begin with id {} "
                     "in '{}' and {} in '{}'; encode one of them again with the tokenizer of the other",
-                    set.key, first.packed->eot, first.glob, s.packed->eot, s.glob);
-    return first.packed->eot;
+                    set.key, begin(first), first.glob, begin(s), s.glob);
+    return int32_t(begin(first));
 }
 
 Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora, int T, uint64_t seed,
@@ -190,7 +201,7 @@ Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora,
     }
     // rounding, at most 2^-32 per corpus: the largest weight absorbs the difference
     *std::max_element(set.weights.begin(), set.weights.end()) += (uint64_t(1) << 32) - given;
-    if (rule.masks) set.mask_eot = mask_eot(set, rule);
+    if (rule.masks) set.mask_eot = mask_eot(set);
     return set;
 }
 

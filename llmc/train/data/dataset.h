@@ -20,6 +20,7 @@ struct TokenStream {
     std::vector<uint64_t> first;         // index of each shard's first token; one more at the end
     uint64_t rows = 0;
     std::optional<PackedRows> packed;    // of rows that begin with a document
+    int64_t begin = -1;                  // the id that begins a document; -1: not known
 
     uint64_t tokens() const { return first.back(); }
     // Tokens i .. i + count - 1 of the stream; an id of `vocab` or more ends in fatal() with the shard's
@@ -46,11 +47,12 @@ struct Dataset {
     size_t shards() const;
 };
 
-// How a stream is divided into rows, and whether a row's documents are apart for the model. eot: end-of-text
-// of data.tokenizer; -1: not known (packing.h).
+// How a stream is divided into rows, and whether a row's documents are apart for the model. Documents of
+// data.tokenizer begin with `eot`, or with `other` where the stream's first token is `other`; -1: not known
+// (packing.h).
 struct RowRule {
     RowKind kind = RowKind::Stream;
-    int64_t eot = -1;
+    int64_t eot = -1, other = -1;
     bool masks = false;
     DocumentScans* scans = nullptr;     // of pack_documents()
 };

@@ -43,9 +43,9 @@ static std::string weights_of(Config& cfg, const Axis& world, const char* flag, 
 static Tokenizer tokenizer_of(const Config& cfg, const std::string& init, const char* flag) {
     Tokenizer tokenizer = Tokenizer::load(cfg.data.tokenizer);
     const int ids = int(tokenizer.vocab_size());
-    CHECK_INPUT(ids <= cfg.model.vocab, "{}: the model of {} has {} ids, the tokenizer {} {}: it is "
+    CHECK_INPUT(ids <= cfg.model.vocab, "{}: the model of {} has {} ids, the tokenizer {} {}{}: it is "
                 "another's; give the model's own by --data.tokenizer=PATH", flag, init,
-                cfg.model.vocab, cfg.data.tokenizer, ids);
+                cfg.model.vocab, cfg.data.tokenizer, ids, tokenizer.about_end());
     return tokenizer;
 }
 

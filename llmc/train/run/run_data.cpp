@@ -17,7 +17,7 @@ std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, std::string_view pro
 
 std::vector<int32_t> document_ids(const Tokenizer& tokenizer, std::string_view text) {
     std::vector<int32_t> ids = tokenizer.encode(text);
-    ids.insert(ids.begin(), int32_t(tokenizer.eot()));
+    ids.insert(ids.begin(), int32_t(tokenizer.document_begin()));
     return ids;
 }
 
@@ -25,8 +25,8 @@ int vocab_of(const Config& cfg, const std::optional<Tokenizer>& tokenizer) {
     if (!tokenizer) return cfg.model.vocab;
     const int size = int(tokenizer->vocab_size());
     CHECK_INPUT(cfg.model.vocab == 0 || cfg.model.vocab >= size,
-                "model.vocab = {}, but data.tokenizer '{}' has {} ids; set model.vocab to {}, or to 0",
-                cfg.model.vocab, cfg.data.tokenizer, size, size);
+                "model.vocab = {}, but data.tokenizer '{}' has {} ids{}; set model.vocab to {}, or to 0",
+                cfg.model.vocab, cfg.data.tokenizer, size, tokenizer->about_end(), size);
     return cfg.model.vocab ? cfg.model.vocab : size;
 }
 
@@ -60,6 +60,22 @@ static std::vector<ExtraFile> files_of(const Vocabulary& v) {
     return files;
 }
 
+static RowRule rule_of(const Config& cfg, const std::optional<Tokenizer>& t, DocumentScans& scans) {
+    RowRule rule = {.kind = cfg.data.rows, .masks = cfg.model.document_mask, .scans = &scans};
+    if (!t) return rule;
+    rule.eot = t->document_begin();
+    if (t->eot() != t->document_begin()) rule.other = t->eot();
+    return rule;
+}
+
+static void warn_of_begin(const Dataset& set, const RowRule& rule, const std::optional<Tokenizer>& t) {
+    for (const TokenStream& s : set.streams)
+        if (s.begin != rule.eot)
+            warning("the documents of {} = '{}' begin with {}, and texts of the tokenizer with {}, by its "
+                    "template. Encode the text again for documents that begin so.", set.key, s.glob,
+                    t->vocabulary.text_of(uint32_t(s.begin)), t->vocabulary.text_of(uint32_t(rule.eot)));
+}
+
 // scan: bytes of shards to read in search of ids outside the vocabulary
 static RunData open(const Config& cfg, uint64_t scan, DocumentScans& scans) {
     RunData data;
@@ -70,12 +86,12 @@ static RunData open(const Config& cfg, uint64_t scan, DocumentScans& scans) {
         data.tokenizer_files = files_of(data.tokenizer->vocabulary);
     }
     const int T = cfg.model.context;
-    const RowRule rule = {cfg.data.rows, data.tokenizer ? int64_t(data.tokenizer->eot()) : -1,
-                          cfg.model.document_mask, &scans};
+    const RowRule rule = rule_of(cfg, data.tokenizer, scans);
     if (cfg.train.steps > 0)
         data.train = open_dataset("data.train", cfg.data.train, T, seed, cfg.data.shuffle, rule);
     if (cfg.eval.every > 0) data.val = open_dataset("data.val", cfg.data.val, T, seed, false, rule);
     check_sets(shards_of({&data.train, &data.val}));
+    for (const Dataset* set : {&data.train, &data.val}) warn_of_begin(*set, rule, data.tokenizer);
     // every row once: corpora share the samples as they share the rows
     for (size_t s = 0; cfg.eval.batches == 0 && s < data.val.streams.size(); s++)
         data.val.weights[s] = data.val.streams[s].rows;
@@ -91,7 +107,7 @@ static RunData open(const Config& cfg, uint64_t scan, DocumentScans& scans) {
     if (data.tokenizer) known = {data.tokenizer->hash(), "data.tokenizer"};
     validate_ids(data.train, data.vocab, known, validate_ids(data.val, data.vocab, known, scan));
     for (uint32_t id = 0; data.tokenizer && id < data.tokenizer->vocab_size(); id++)
-        data.bytes.push_back(uint16_t(std::min<size_t>(65535, data.tokenizer->bytes_of(id).size())));
+        data.bytes.push_back(uint16_t(std::min<size_t>(65535, data.tokenizer->text_bytes(id))));
     return data;
 }
 

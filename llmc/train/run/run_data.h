@@ -16,7 +16,7 @@ struct RunData {
     int vocab = 0;                       // model.vocab, or the tokenizer's, or the shards'
     std::vector<LoadedTask> tasks;       // eval.tasks
     std::vector<ExtraFile> tokenizer_files;     // for checkpoints; built once, as building takes memory
-    std::vector<uint16_t> bytes;         // bytes of each id's text; empty without a tokenizer
+    std::vector<uint16_t> bytes;         // of each id's text, 0 of control tokens; empty without a tokenizer
 
     std::string describe() const;        // for people
     // Percentages of tokens that document packing cuts off, as text; empty with data.rows=stream.
@@ -29,7 +29,8 @@ RunData open_run_data(const Config& cfg, const Axis& ranks = {});
 // The first ids of a text of --generate: BOS where the tokenizer adds BOS, then the prompt. If empty:
 // end-of-text, the beginning of a document.
 std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, std::string_view prompt);
-// The first ids of a document, as in token shards: end-of-text, then the text. Samples of training begin so.
+// The first ids of a document, as in token shards (tokenizer.h): BOS or end-of-text, then the text. Samples
+// of training begin so.
 std::vector<int32_t> document_ids(const Tokenizer& tokenizer, std::string_view text);
 
 // model.vocab without reading shards: the config's, or the tokenizer's; 0: unknown.

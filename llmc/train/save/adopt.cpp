@@ -71,8 +71,10 @@ static std::string wrong_tokenizer(const std::string& path, int vocab) {
     const bool before = std::exchange(context.throw_on_fatal, true);
     std::string why;
     try {
-        const int ids = int(Tokenizer::load(path).vocab_size());
-        if (ids > vocab) why = fmt::format("{}: {} ids, but the model has {}", path, ids, vocab);
+        const Tokenizer tokenizer = Tokenizer::load(path);
+        const int ids = int(tokenizer.vocab_size());
+        if (ids > vocab)
+            why = fmt::format("{}: {} ids{}, but the model has {}", path, ids, tokenizer.about_end(), vocab);
     } catch (const Fatal& e) {
         why = e.what();
     }

@@ -43,7 +43,7 @@ static Request request_of(const std::string& context, const std::string& continu
     const Tokenizer& t = contexts.tokenizer;
     const std::string_view bare = without_space_at_end(context);
     Request r{};
-    if (bare.empty()) r.tokens.push_back(int32_t(t.eot()));
+    if (bare.empty()) r.tokens.push_back(int32_t(t.document_begin()));
     const std::vector<int32_t> left = bare.empty() ? std::vector<int32_t>() : contexts.encoded(bare);
     const std::vector<int32_t> whole = t.encode(context + continuation);
     if (whole.empty()) return {};

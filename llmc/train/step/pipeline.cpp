@@ -135,9 +135,24 @@ void Pipeline::run(Loader* data) {
 // ---------------------------------------------------------------------------------------------------------
 // an evaluation
 
+// The bytes of the targets' text. Losses of targets without text are left out.
+int64_t Pipeline::text_bytes(const TokenBatch& b, std::span<const uint16_t> bytes) {
+    int64_t sum = 0;
+    for (size_t i = 0; i < b.targets.size() && !bytes.empty(); i++) {
+        const size_t id = size_t(b.targets[i]);
+        const uint16_t length = id < bytes.size() ? bytes[id] : 0;
+        if (length == 0) gpt.leave_out(i);
+        sum += length;
+    }
+    return sum;
+}
+
 // Micro-batches of B rows are dealt round-robin to the dp ranks, beginning with `first`. A rank without a row
-// computes a row anyway: its peers gather its weights.
-void Pipeline::evaluate_rounds(const Dataset* set, uint64_t first, uint64_t rows, int rounds) {
+// computes a row anyway: its peers gather its weights. Returns the bytes of the targets' text that this rank
+// counts.
+int64_t Pipeline::evaluate_rounds(const Dataset* set, uint64_t first, uint64_t rows, int rounds,
+                                  std::span<const uint16_t> bytes) {
+    int64_t text = 0;
     const uint64_t B = uint64_t(gpt.shape.B), dp = uint64_t(mesh.dp.size);
     const std::vector<Action> actions = stage.forwards(rounds);
     const auto row_of = [&](int micro) {
@@ -153,14 +168,16 @@ void Pipeline::evaluate_rounds(const Dataset* set, uint64_t first, uint64_t rows
     for (const Action& a : actions) switch (a.kind) {
         case Action::Forward:
             gpt.forward(zero, brought_now(batch(a.micro)), a.chunk, buffer(a));
-            if (gpt.part.chunks[size_t(a.chunk)].ends && row_of(a.micro) < rows)
-                gpt.head_loss(zero, brought_now(batch(a.micro)), buffer(a));
+            if (!gpt.part.chunks[size_t(a.chunk)].ends || row_of(a.micro) >= rows) break;
+            gpt.head_loss(zero, brought_now(batch(a.micro)), buffer(a));
+            if (counts() && set) text += text_bytes(batch(a.micro), bytes);
             break;
         case Action::Send: send(a); break;
         case Action::Recv: receive(a); break;
         case Action::Backward: CHECK(false, "pipeline: a backward in an evaluation");
     }
     finish_sends();
+    return text;
 }
 
 uint64_t Pipeline::rows_of_evaluation(const Dataset& set, int64_t count) const {
@@ -184,16 +201,14 @@ std::optional<Pipeline::Evaluation> Pipeline::evaluate(const Dataset* set, uint6
     for (uint64_t first = 0; first < micros; first += most * dp) {
         if (any_of(mesh.world, stop_asked())) return std::nullopt;
         const int rounds = int(std::min(most, (micros - first + dp - 1) / dp));
-        evaluate_rounds(set, first, rows, rounds);
-        for (int m = 0; m < rounds; m++)
-            if ((first + uint64_t(m) * dp + uint64_t(mesh.dp.index)) * B < rows)
-                for (int32_t id : batch(m).targets)
-                    target_bytes += size_t(id) < bytes.size() ? bytes[size_t(id)] : 0;
+        target_bytes += evaluate_rounds(set, first, rows, rounds, bytes);
     }
-    const auto [sum, length] =
-        sum_over<2>(mesh.world, {summed_loss(), counts() ? double(target_bytes) : 0});
+    double left_out = 0;
+    if (counts()) ops::copy_to_host(&left_out, gpt.loss + 1, sizeof left_out);
+    const auto [sum, without, length] =
+        sum_over<3>(mesh.world, {summed_loss(), left_out, double(target_bytes)});
     Evaluation e{.loss = sum / (double(rows) * gpt.shape.T), .bits_per_byte = {}};
-    if (length > 0) e.bits_per_byte = sum / std::log(2.0) / length;
+    if (length > 0) e.bits_per_byte = (sum - without) / std::log(2.0) / length;
     return e;
 }
 

@@ -38,7 +38,8 @@ struct Pipeline {
 
     struct Evaluation {
         double loss;                             // mean per token
-        std::optional<double> bits_per_byte;     // of the targets' text; empty without `bytes`
+        // Of the targets' text: control tokens have no bytes, their losses are left out. Empty: no `bytes`.
+        std::optional<double> bits_per_byte;
     };
     // Evaluates the first `batches` batches of the set, its rows in order; 0: every row. bytes: length of
     // each id's text. Equal on every rank. Empty if a signal to any rank interrupted the evaluation.
@@ -81,7 +82,9 @@ private:
     void finish_sends();
     uint64_t rounds_at_once() const { return uint64_t(mesh.pp.size) * uint64_t(mesh.pp.size); }
     std::optional<Evaluation> evaluate(const Dataset* set, uint64_t rows, std::span<const uint16_t> bytes);
-    void evaluate_rounds(const Dataset* set, uint64_t first, uint64_t rows, int rounds);
+    int64_t evaluate_rounds(const Dataset* set, uint64_t first, uint64_t rows, int rounds,
+                            std::span<const uint16_t> bytes);
+    int64_t text_bytes(const TokenBatch& b, std::span<const uint16_t> bytes);
 };
 
 }  // namespace PRECISION

@@ -9,6 +9,7 @@
 #include <zstd.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "llmc/base/files.h"
 #include "llmc/base/progress.h"
@@ -210,18 +211,54 @@ TEST(all_cores_encode) {
     EXPECT(all == (cores > 1 ? cores + 1 : 1), "%d threads on %d cores", all, cores);
 }
 
-// Ranks of every byte and every pair of bytes: 65,792, and end-of-text.
+// Ranks of every byte, of pairs with a byte beyond ASCII, and of pairs of such bytes with one more: 65,792,
+// and end-of-text. Other pairs would not fit the pattern.
 static std::string many_ranks() {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     std::string text;
-    for (int i = 0; i < 256 + 65536; i++) {
-        const bool pair = i >= 256;
-        const uint32_t a = uint32_t(pair ? (i - 256) >> 8 : i), b = uint32_t(pair ? (i - 256) & 255 : 0);
-        const uint32_t bits = a << 16 | b << 8;
-        text += {digits[bits >> 18], digits[bits >> 12 & 63], pair ? digits[bits >> 6 & 63] : '=', '='};
-        text += " " + std::to_string(i) + "\n";
-    }
+    int rank = 0;
+    const auto add = [&](int bytes, int a, int b, int c) {
+        const int bits = a << 16 | b << 8 | c;
+        text += {digits[bits >> 18], digits[bits >> 12 & 63], bytes > 1 ? digits[bits >> 6 & 63] : '=',
+                 bytes > 2 ? digits[bits & 63] : '='};
+        text += " " + std::to_string(rank++) + "\n";
+    };
+    for (int a = 0; a < 256; a++) add(1, a, 0, 0);
+    for (int i = 0; i < 65536; i++)
+        if (i >> 8 >= 128 || (i & 255) >= 128) add(2, i >> 8, i & 255, 0);
+    for (int i = 0; i < 16384; i++) add(3, 128 + (i >> 7), 128 + (i & 127), 128);
     return text;
+}
+
+// BOS 1500 and EOS 1501 by the template; the text of a control token is ordinary.
+TEST(documents_begin_and_end_as_the_template_says) {
+    using nlohmann::json;
+    json file = json::parse(read_file(kData + "hf.json"));
+    const auto special = [](const char* name) {
+        return json{{"SpecialToken", {{"id", name}, {"type_id", 0}}}};
+    };
+    for (const char* name : {"<s>", "</s>"})
+        file["added_tokens"].push_back({{"id", file["added_tokens"].size() + 1499}, {"content", name}});
+    const json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+    write_file(path_of("two.jsonl"), "{\"text\": \"a<s>\\nb\"}\n{\"text\": \"c\"}\n");
+    const auto encoded = [&](const json& single, const std::vector<int32_t>& ends) {
+        file["post_processor"] = {{"type", "TemplateProcessing"}, {"single", single}};
+        write_file(path_of("ends.json"), file.dump());
+        const std::string t = " --tokenizer=" + path_of("ends.json"), out = path_of("ends");
+        const auto r = test::run("./tokenize encode" + t + " --out=" + out + " " + path_of("two.jsonl"));
+        const ShardFile shard = open_shard_file(out + "_train_000000.bin");
+        std::vector<int32_t> ids(shard.info.tokens), found;
+        read_tokens(shard, 0, ids.size(), ids.data());
+        for (const int32_t id : ids) if (id >= 1499) found.push_back(id);
+        EXPECT(r.code == 0 && found == ends, "%s: %s", single.dump().c_str(), json(found).dump().c_str());
+        const auto back = test::run("./tokenize decode" + t + " " + out + "_train_000000.bin");
+        EXPECT(back.out == "a<s>\nb<|endoftext|>c", "'%s'", back.out.c_str());
+    };
+    encoded(json::array({text}), {1499, 1499});
+    encoded(json::array({special("<s>"), text}), {1500, 1500});
+    encoded({special("<s>"), text, special("</s>")}, {1500, 1501, 1500, 1501});
+    encoded(json::array({text, special("</s>")}), {1499, 1501, 1499, 1501});
+    encoded(json::array({text, special("<|endoftext|>")}), {1499, 1499});       // ends one, begins the next
 }
 
 TEST(shards_of_large_vocabularies_and_of_others) {

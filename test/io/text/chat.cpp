@@ -46,7 +46,7 @@ static void expect_chat(const string& text, const string& message, const string&
     const Tokenizer t = with_template(text);
     EXPECT(no_chat(t).empty(), "'%s'", no_chat(t).c_str());
     const Chat chat = chat_of(t, message, system);
-    EXPECT(chat.ids == t.encode_with_added(expected) && chat.end == end,
+    EXPECT(chat.ids == t.encode(expected, true) && chat.end == end,
            "'%s' ends with %d, expected '%s'", t.decode(chat.ids).c_str(), chat.end,
            expected.c_str());
 }

@@ -1,8 +1,12 @@
 // The kinds of tokenizer files, saved and refused.
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "llmc/base/files.h"
+#include "llmc/io/corpus/bpe_train.h"
+#include "llmc/io/text/pattern_check.h"
+#include "llmc/io/text/text_encoder.h"
 #include "llmc/io/text/tokenizer.h"
 #include "llmc/io/text/vocabulary.h"
 #include "test/test.h"
@@ -68,6 +72,28 @@ TEST(the_end_that_a_folder_names) {
     expect_end({{"eos_token", {{"content", "</s>"}, {"lstrip", false}}}}, 1500, "</s>");
     for (const char* none : {"<gone>", "", "a"}) expect_end({{"eos_token", none}}, 1501, "<|endoftext|>");
     expect_end({{"eos_token", nullptr}}, 1501, "<|endoftext|>");
+    EXPECT(Tokenizer::load(folder).about_end().find("appended as id 1500") != std::string::npos);
+
+    // the files beside it, or the template, say it
+    for (const auto& [name, content] : std::map<std::string, json>{
+             {"special_tokens_map.json", {{"eos_token", {{"content", "</s>"}}}}},
+             {"generation_config.json", {{"eos_token_id", {1499, 7}}}},
+             {"config.json", {{"eos_token_id", 1499}}}}) {
+        write_file(folder + "/" + name, content.dump());
+        expect_end({{"bos_token", nullptr}}, 1500, "</s>");
+        EXPECT(Tokenizer::load(folder).about_end().empty());
+        std::filesystem::remove(folder + "/" + name);
+    }
+    write_file(folder + "/config.json", json({{"eos_token_id", 70}}).dump());       // no added token
+    expect_end({{"eos_token", nullptr}}, 1501, "<|endoftext|>");
+    std::filesystem::remove(folder + "/config.json");
+    const json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+    const json last = {{"SpecialToken", {{"id", "</s>"}, {"type_id", 0}}}};
+    file["post_processor"] = {{"type", "TemplateProcessing"}, {"single", {text, last}}};
+    write_file(folder + "/tokenizer.json", file.dump());
+    expect_end({{"eos_token", nullptr}}, 1500, "</s>");
+    const Vocabulary v = Tokenizer::load(folder).vocabulary;
+    EXPECT(v.adds_eos && !v.adds_bos && vocabulary_of_json(json_of_vocabulary(v), "again").adds_eos);
 
     // GPT-2's files have no list of added tokens
     std::filesystem::remove(folder + "/tokenizer.json");
@@ -100,20 +126,34 @@ TEST(malformed_json_is_refused) {
             {"bad.json", "JSON", "501"});
     refused("empty", [] { vocabulary_of_json("", "bad.json"); }, {"bad.json"});
     bad("no model", [](json& f) { f.erase("model"); }, {"bad.json", "model"});
-    bad("another model", [](json& f) { f["model"]["type"] = "Unigram"; }, {"BPE"});
+    bad("another model", [](json& f) { f["model"]["type"] = "WordPiece"; },
+        {"a WordPiece (model.type)", "BPE"});
     bad("a dropout", [](json& f) { f["model"]["dropout"] = 0.1; }, {"dropout", "0.1"});
     bad("a normalizer", [](json& f) { f["normalizer"] = {{"type", "NFKC"}}; }, {"normalizer", "NFKC"});
     bad("another split", [](json& f) { f["pre_tokenizer"]["type"] = "Whitespace"; },
         {"pre_tokenizer", "Whitespace"});
-    bad("a prefix space", [](json& f) { f["pre_tokenizer"]["add_prefix_space"] = true; },
-        {"add_prefix_space"});
+    bad("SentencePiece's bytes", [](json& f) { f["model"]["byte_fallback"] = true; }, {"SentencePiece"});
+    const json digits = {{"type", "Digits"}, {"individual_digits", true}};
+    const auto steps = [&](json& f, const char* key) {
+        json byte_level = f["pre_tokenizer"];
+        byte_level[key] = true;
+        f["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {digits, byte_level}}};
+    };
+    bad("a prefix space in every match", [&](json& f) { steps(f, "add_prefix_space"); },
+        {"a ByteLevel with add_prefix_space = true"});
+    bad("two splits", [&](json& f) {
+        steps(f, "use_regex");
+        const json regex = {{"Regex", "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"}};
+        f["pre_tokenizer"]["pretokenizers"][0] = {{"type", "Split"}, {"pattern", regex},
+                                                  {"behavior", "Isolated"}};
+    }, {"a Split by the pattern", "a ByteLevel with use_regex = true, which splits its matches again"});
     bad("a missing byte",
         [](json& f) {
             f["model"]["vocab"].erase("!");
             f["model"]["vocab"]["zzzz"] = 0;
             f["model"]["merges"].clear();
         },
-        {"0x21"});
+        {"1 of the 95 printable ASCII characters", "initial_alphabet"});
     bad("an id twice", [](json& f) { f["model"]["vocab"]["\""] = 0; }, {"id 0", "twice"});
     bad("a gap", [](json& f) { f["model"]["vocab"]["zzzz"] = 1700; }, {"1500", "empty"});
     bad("a huge id", [](json& f) { f["model"]["vocab"]["zzzz"] = 4000000000u; }, {"4000000000"});
@@ -160,6 +200,83 @@ TEST(malformed_gpt2_files_are_refused) {
             {"/nowhere/tokenizer.json", "no such file", "data/gpt2_vocab.py brings GPT-2's"});
     refused("a folder without", [] { Tokenizer::load("/proc"); }, {"/proc", "vocab.bpe"});
     refused("another suffix", [] { Tokenizer::load("Makefile"); }, {"Makefile", ".tiktoken"});
+    const std::string folder = test::temporary_directory() + "/pieces", model = folder + "/tokenizer.model";
+    make_directories(folder);
+    write_file(model, "\n\x0e\n\x05<unk>\x15");
+    refused("SentencePiece's model", [&] { Tokenizer::load(model); },
+            {"a SentencePiece model", "byte-level BPE"});
+    refused("its folder", [&] { Tokenizer::load(folder); }, {"tokenizer.model there is of another kind"});
+    write_file(model, read_file(kData + "hf.tiktoken"));                // as Llama 3's
+    EXPECT(Tokenizer::load(model).hash() == Tokenizer::load(kData + "hf.json").hash());
+}
+
+// Ids of Hugging Face's tokenizers (dev/pattern_fixtures.py), by both encoders; text in parts as well.
+TEST(added_tokens_as_hugging_face_finds_them) {
+    size_t cuts = 0;
+    for (const json& c : json::parse(read_file(kData + "added.json"))) {
+        json file = json::parse(read_file(kData + "hf.json"));
+        for (const json& token : c["added"]) file["added_tokens"].push_back(token);
+        if (c["nfc"]) file["normalizer"] = {{"type", "NFC"}};
+        file["pre_tokenizer"]["add_prefix_space"] = c["prefix"];
+        const Tokenizer t(vocabulary_of_json(file.dump(), "x"));
+        const std::string text = c["text"];
+        using Ids = std::vector<int32_t>;
+        const Ids ids = c["ids"].get<Ids>();
+        EXPECT(t.encode(text) == ids && t.encode(text, true) == c["all"].get<Ids>(), "'%s'", text.c_str());
+        EXPECT(vocabulary_of_json(json_of_vocabulary(t.vocabulary), "again").added == t.vocabulary.added);
+        Encoder<uint16_t> encoder(t);
+        const std::string padded = text + std::string(kTextPadding, 'x');
+        for (size_t n = 1; n <= text.size(); n++) {
+            IdBuffer<uint16_t> out;
+            const size_t cut = n < text.size() ? t.safe_cut(text.data(), n, 1) : 0;
+            encoder.encode(padded.data(), cut, out);
+            encoder.encode(padded.data() + cut, text.size() - cut, out, cut == 0);
+            const Ids parts(out.data.get(), out.data.get() + out.count);
+            if (parts != ids) EXPECT(false, "'%s' cut at %zu", text.c_str(), cut);
+            cuts += cut > 0;
+        }
+    }
+    EXPECT(cuts > 500, "%zu", cuts);
+}
+
+// A vocabulary of another pattern: trained by Llama 3's, its tokens cross GPT-2's matches.
+TEST(a_vocabulary_of_another_pattern) {
+    std::string ranks = read_file(kData + "hf.tiktoken");
+    const std::string path = test::temporary_directory() + "/other.tiktoken";
+    ranks += "KHg= 1499\nKTs= 1500\nKTsK 1501\n";                   // "(x", ");", ");\n"
+    write_file(path, ranks);
+    refused("by GPT-2's", [&] { Tokenizer::load(path); },
+            {"2 of 1165 tokens", "\"(x\"", "pattern gpt2", "--pattern=NAME"});
+    refused("by Qwen's", [&] { Tokenizer::load(path, pattern_named("qwen2")); }, {"pattern qwen2"});
+    ranks = read_file(kData + "hf.tiktoken");
+    EXPECT(impossible_tokens(vocabulary_of_tiktoken(ranks, "x"), *pattern_named("gpt2")).count == 0);
+    refused("a file that says its pattern",
+            [&] { Tokenizer::load(kData + "hf.json", pattern_named("llama3")); },
+            {"--pattern=llama3", "gpt2"});
+    json file = json::parse(read_file(kData + "hf.json"));
+    file["pre_tokenizer"] = {{"type", "Sequence"},
+                             {"pretokenizers", {{{"type", "Digits"}, {"individual_digits", true}},
+                                                file["pre_tokenizer"]}}};
+    write_file(test::temporary_directory() + "/digits.json", file.dump());
+    refused("tokenizer.json", [&] { Tokenizer::load(test::temporary_directory() + "/digits.json"); },
+            {"pattern smollm", "Possible"});
+}
+
+// No false alarm: every pattern's own training.
+TEST(a_trained_vocabulary_fits_its_pattern) {
+    std::string text = read_file(kData + "patterns.txt") + read_file(kData + "hard.txt");
+    for (const char* word : {"it'll ", "they've ", "we're ", "IT'LL ", ";\n/ ", "x\n \n\t\n",
+                             "()\n\n\n", "!\r\n//"})
+        for (int i = 0; i < 50; i++) text += word;
+    const std::string path = test::temporary_directory() + "/all.txt";
+    write_file(path, text);
+    for (const Pattern& p : patterns()) {
+        DocumentReader reader({path}, 0, ".");
+        const Vocabulary v = train_bpe(count_words(reader, 1, p), 1200, p);
+        const ImpossibleTokens found = impossible_tokens(v, p);
+        EXPECT(found.count == 0 && found.tokens > 250, "%s: %zu of %zu, %s", p.name, found.count,
+               found.tokens, found.example.c_str());
+    }
 }
 
 TEST(alphabet) {

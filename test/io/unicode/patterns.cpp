@@ -89,15 +89,17 @@ TEST(added_tokens_and_the_first_token) {
     const json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
     file["post_processor"] = {{"type", "TemplateProcessing"}, {"single", {bos, text}}};
     const Tokenizer t(vocabulary_of_json(file.dump(), "x"));
-    EXPECT(t.bos() == 1500 && t.adds_bos() && t.eos() == 1499 && t.vocabulary.not_special[0] == 1501);
-    const auto plain = t.encode("a <think>");
-    EXPECT(std::find(plain.begin(), plain.end(), 1501) == plain.end() && plain.size() > 3);
-    const auto apart = t.encode_with_added("a <think><|begin_of_text|>b");
+    EXPECT(t.bos() == 1500 && t.adds_bos() && t.eos() == 1499);
+    EXPECT(t.vocabulary.added[1501] == (kAdded | kInTexts));
+    const auto plain = t.encode("a <think><|begin_of_text|>");
+    EXPECT(plain.size() > 5 && std::count(plain.begin(), plain.end(), 1501) == 1 &&
+           std::count(plain.begin(), plain.end(), 1500) == 0);
+    const auto apart = t.encode("a <think><|begin_of_text|>b", true);
     EXPECT(apart.size() >= 4 && apart[apart.size() - 3] == 1501 && apart[apart.size() - 2] == 1500);
     EXPECT(t.decode(apart) == "a <think><|begin_of_text|>b");
 
     const Vocabulary again = vocabulary_of_json(json_of_vocabulary(t.vocabulary), "again");
-    EXPECT(again.adds_bos && again.bos == 1500 && again.not_special == t.vocabulary.not_special);
+    EXPECT(again.adds_bos && again.bos == 1500 && again.added == t.vocabulary.added);
     const Tokenizer from_gguf(vocabulary_of_gguf(gguf_of_vocabulary(t.vocabulary, 0), "x.gguf"));
     EXPECT(from_gguf.hash() == t.hash() && from_gguf.adds_bos() && from_gguf.bos() == 1500);
     GgufVocabulary odd = gguf_of_vocabulary(t.vocabulary, 0);

@@ -35,6 +35,25 @@ TEST(a_scan_that_is_known_is_not_made_again) {
     EXPECT(second.rows() == 2, "%zu rows", size_t(second.rows()));
 }
 
+// A tokenizer whose template adds BOS; shards of earlier encodings begin documents with end-of-text.
+TEST(documents_begin_with_the_first_token_of_a_set) {
+    constexpr int32_t kBos = 7;
+    const RowRule rule = {.kind = RowKind::Documents, .eot = kBos, .other = kEot, .masks = true};
+    for (const int32_t begin : {kBos, kEot}) {
+        vector<int32_t> ids(200);
+        for (size_t i = 0; i < ids.size(); i++) ids[i] = i % 20 ? 100 : begin;
+        const string path = test::write_shard(path_of(fmt::format("begin_{}.bin", begin)), ids);
+        const Dataset set = open_dataset("data.train", {{path}}, 9, 1, false, rule);
+        const TokenStream& s = set.streams[0];
+        EXPECT(s.begin == begin && set.mask_eot == begin && s.packed->eot == begin && set.rows() == 10,
+               "%d: %d, %zu rows", begin, set.mask_eot, size_t(set.rows()));
+    }
+    const vector<Corpus> both = {{path_of("begin_7.bin")}, {path_of("begin_50256.bin")}};
+    const Fatal f = test::fatal_of([&] { open_dataset("data.train", both, 9, 1, false, rule); });
+    EXPECT(f.code == kExitConfig && strstr(f.what(), "begin with id 7") && strstr(f.what(), "50256"), "%s",
+           f.what());
+}
+
 // Bytes that this thread has read; none: this kernel does not count them.
 static std::optional<uint64_t> bytes_read() {
     std::ifstream in("/proc/thread-self/io");

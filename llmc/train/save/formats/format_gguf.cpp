@@ -50,6 +50,7 @@ static void add_tokenizer(std::vector<GgufPair>& pairs, const Tokenizer* tokeniz
     put("ggml.eos_token_id", uint32_t(g.eos_token_id));
     if (g.unknown_token_id >= 0) put("ggml.unknown_token_id", uint32_t(g.unknown_token_id));
     put("ggml.add_bos_token", g.add_bos_token == 1);
+    if (g.add_eos_token == 1) put("ggml.add_eos_token", true);
     if (!g.chat_template.empty()) put("chat_template", std::move(g.chat_template));
 }
 

@@ -157,10 +157,13 @@ static void write_as_gpt2(const Vocabulary& v, const std::string& dir) {
 
 static void write_tokenizer(const OwnModel& m, const std::string& dir) {
     const Vocabulary& v = m.tokenizer->vocabulary;
-    const bool gpt2 = v.pattern == &patterns()[0] && !v.nfc && !v.ignore_merges && !v.adds_bos;
+    // Hugging Face's class for GPT-2 takes no more than vocabulary and merges from the files
+    bool gpt2 = v.pattern == &patterns()[0] && !v.nfc && !v.ignore_merges && !v.adds_bos && !v.adds_eos;
+    gpt2 = gpt2 && !v.prefix_space;
+    for (const uint8_t bits : v.added) gpt2 = gpt2 && bits <= kAdded;
     const std::string_view end = v.text_of(v.eot);
     Json::Members config = {{"tokenizer_class", gpt2 ? "GPT2Tokenizer" : "PreTrainedTokenizerFast"},
-                            {"add_prefix_space", false}, {"model_max_length", m.shape.context},
+                            {"add_prefix_space", v.prefix_space}, {"model_max_length", m.shape.context},
                             {"clean_up_tokenization_spaces", false}};
     Json::Members own = tokenizer_config(v);
     if (gpt2 && v.bos < 0) own.emplace_back("bos_token", end);
