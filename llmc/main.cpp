@@ -31,6 +31,7 @@
 #include "llmc/train/save/run_folder.h"
 #include "llmc/train/watch/watch.h"
 #include "llmc/train/watch/write_report.h"
+#include "llmc/base/guard/progress_page.h"
 #include "llmc/base/guard/signals.h"
 
 struct Precision {
@@ -175,10 +176,10 @@ static int run(int argc, char** argv) {
 int main(int argc, char** argv) {
     open_standard_streams();
     hold_signals();
-    limit_spinning(argv);
     return_freed_blocks();
     end_without_memory("error: out of memory; see `ulimit -v` and the limits of the container\n");
-    supervise();                    // returns in a child of this process
+    supervise();                    // returns in a child of this process, which starts anew
+    limit_spinning(argv, keep_progress_page);
     receive_signals();
     context.rank = launcher().rank;
     const int code = run(argc, argv);

@@ -26,6 +26,12 @@ void note_terminals() {
     noted = true;
 }
 
+void note_terminals(bool out, bool err) {
+    terminals[0] = out;
+    terminals[1] = err;
+    noted = true;
+}
+
 bool on_terminal(int descriptor) { return noted ? terminals[descriptor - 1] : isatty(descriptor); }
 
 int terminal_columns() {

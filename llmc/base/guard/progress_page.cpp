@@ -1,6 +1,9 @@
 #include "llmc/base/guard/progress_page.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -11,6 +14,53 @@
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
 #include "llmc/base/progress.h"
+#include "llmc/base/terminal.h"
+
+// The page as a file without a name, which the child keeps when it starts its program anew.
+static constexpr const char* kPageVariable = "TRAIN_GPT_PAGE";
+static int page_file = -1;
+
+static ProgressPage* map_page(int fd) {
+    const int kind = fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
+    void* const memory = mmap(nullptr, sizeof(ProgressPage), PROT_READ | PROT_WRITE, kind, fd, 0);
+    return memory == MAP_FAILED ? nullptr : static_cast<ProgressPage*>(memory);
+}
+
+ProgressPage* make_progress_page() {
+    const auto before = signal(SIGXFSZ, SIG_IGN);          // of `ulimit -f`
+    page_file = memfd_create("train_gpt", MFD_CLOEXEC);
+    if (page_file >= 0 && ftruncate(page_file, sizeof(ProgressPage)) != 0) {
+        close(page_file);
+        page_file = -1;
+    }
+    signal(SIGXFSZ, before);
+    return map_page(page_file);
+}
+
+bool keep_progress_page() {
+    if (!progress_page) return true;
+    if (page_file < 0 || fcntl(page_file, F_SETFD, 0) != 0) return false;
+    const std::string kept =
+        fmt::format("{}:{:d}:{:d}:{}", page_file, on_terminal(1), on_terminal(2), getppid());
+    return setenv(kPageVariable, kept.c_str(), 1) == 0;
+}
+
+bool found_progress_page() {
+    const char* const text = getenv(kPageVariable);
+    int fd = -1, out = 0, err = 0, parent = 0;
+    const bool read = text && sscanf(text, "%d:%d:%d:%d", &fd, &out, &err, &parent) == 4;
+    unsetenv(kPageVariable);
+    struct stat file;
+    const bool is_page = read && parent == getppid() && fd > 2 && fstat(fd, &file) == 0 &&
+                         size_t(file.st_size) == sizeof(ProgressPage);
+    if (!is_page) return false;
+    progress_page = map_page(fd);
+    close(fd);
+    if (!progress_page) return false;
+    note_terminals(out, err);
+    if (out) setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
+    return true;
+}
 
 const char* name_of(Phase p) {
     static const char* const names[] = {"start", "load", "train", "evaluate", "sample", "save", "end"};

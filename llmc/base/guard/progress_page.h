@@ -53,6 +53,14 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<double>:
 
 inline ProgressPage* progress_page = nullptr;   // set before there is a second thread; null: unsupervised
 
+// Memory for a page, shared with children; null: none.
+ProgressPage* make_progress_page();
+// Before a supervised program starts itself anew by exec: the new program finds the page and its supervisor.
+// False: impossible.
+bool keep_progress_page();
+// In a program that may have been started anew: sets progress_page. False: there is no supervisor.
+bool found_progress_page();
+
 // Makes this thread a rank of `world`. local: its number in the process.
 void join_progress(int rank, int world, int local = 0);
 

@@ -1,6 +1,5 @@
 #include "llmc/base/guard/supervisor.h"
 
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -253,10 +252,13 @@ void watch_for_hangs(double seconds) {
 }
 
 void supervise(const char* vmstat) {
-    constexpr int kUse = PROT_READ | PROT_WRITE, kKind = MAP_SHARED | MAP_ANONYMOUS;
-    void* const memory = mmap(nullptr, sizeof(ProgressPage), kUse, kKind, -1, 0);
-    if (memory == MAP_FAILED) return;
-    auto* page = static_cast<ProgressPage*>(memory);
+    if (found_progress_page()) {
+        join_progress(launcher().rank, launcher().world);
+        note_crashes();
+        return;
+    }
+    ProgressPage* const page = make_progress_page();
+    if (!page) return;
     std::signal(SIGCHLD, SIG_DFL);
     sigset_t watched, before;
     sigfillset(&watched);

@@ -7,10 +7,11 @@
 #include <cstdlib>
 #include <initializer_list>
 
-void limit_spinning(char** argv) {
+void limit_spinning(char** argv, bool (*before)()) {
     prctl(PR_SET_NAME, program_invocation_short_name);
     for (const char* set : {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"})
         if (getenv(set)) return;
+    if (!before()) return;
     setenv("GOMP_SPINCOUNT", "20000", 1);
     execv("/proc/self/exe", argv);      // returns only if forbidden: then threads spin
 }

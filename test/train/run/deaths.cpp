@@ -136,6 +136,19 @@ TEST(a_rank_hangs) {
     if (!no_mpi()) check_end(2, true, kPhases[4], kHang);
 }
 
+// The program starts itself anew at its start, with a setting for OpenMP. The supervisor is there by then: of
+// kills in the first moments, few find a process without one.
+TEST(the_supervisor_is_there_before_the_program_starts_anew) {
+    const string config = config_of("anew");
+    const string count = "tr '\\0' '\\n' </proc/$p/environ | grep -c GOMP_SPINCOUNT; ";
+    const Ran ran = run("unset GOMP_SPINCOUNT OMP_WAIT_POLICY; FAULT=start:0:hang ./train_gpt " + config +
+                        " & p=$!; for i in $(seq 200); do [ -e " + folder("anew") +
+                        "/lock ] && break; sleep 0.02; done; " + count + "p=$(pgrep -P $p); " + count +
+                        "kill -9 $p; wait");
+    EXPECT(ran.out == "0\n1\n", "'%s', '%s'", ran.out.c_str(), ran.err.c_str());
+    EXPECT(has(ran.err, "error: rank 0 on ") && has(ran.err, "killed by signal 9"), "%s", ran.err.c_str());
+}
+
 // A rank at a tenth of its speed: every heartbeat is slow, and a step takes longer than the timeout.
 // at_least: milliseconds of the step.
 static void check_slow(int ranks, bool mpi, int ms_of_beat, const char* axes = "--parallel.tp=2",
