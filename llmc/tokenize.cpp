@@ -64,8 +64,7 @@ void report_share(const EncodeResult& r, double wanted) {
 int train(const Options& o) {
     require(o.vocab, "train", "--vocab=N");
     require(!o.out.empty(), "train", "--out=tokenizer.json");
-    CHECK_INPUT(o.vocab >= 257 && o.vocab <= kMaxVocabulary,
-                "--vocab={}, expected 257 (256 bytes and end-of-text) to {}", o.vocab, kMaxVocabulary);
+    check_vocabulary(o.vocab, o.special);
     CHECK_INPUT(o.out.ends_with(".json"), "--out={}, expected a name that ends in .json", o.out);
     make_directories(parent_directory(o.out));
     { NewFile writable(o.out); }        // found out before the work, not after it

@@ -189,25 +189,27 @@ std::vector<Merge> last_of_each(const std::vector<Merge>& merges) {
 
 }  // namespace
 
-// Names of --special, behind the trained tokens and end-of-text.
-static void check_special(const std::vector<std::string>& names) {
-    for (const std::string& name : names) {
-        const bool once = std::count(names.begin(), names.end(), name) == 1 && name != kEndOfText;
+void check_vocabulary(uint32_t vocab, const std::vector<std::string>& special) {
+    const size_t least = 257 + special.size();
+    CHECK_INPUT(vocab >= least && vocab <= kMaxVocabulary,
+                "--vocab={}, expected {} (256 bytes, end-of-text and {} of --special) to {}", vocab, least,
+                special.size(), kMaxVocabulary);
+    for (const std::string& name : special) {
+        const bool once = std::count(special.begin(), special.end(), name) == 1 && name != kEndOfText;
         const std::string padded = name + std::string(kTextPadding, '\0');
-        CHECK_INPUT(!name.empty() && once && is_utf8(padded.data(), name.size()),
-                    "--special has the name \"{}\", expected each name once, none of them empty or {}", name,
-                    kEndOfText);
+        CHECK_INPUT(name.size() > 1 && once && is_utf8(padded.data(), name.size()),
+                    "--special has the name \"{}\", expected each name once, of two bytes or more, none of "
+                    "them {}", name, kEndOfText);
     }
 }
 
 Vocabulary train_bpe(const WordCounts& words, uint32_t vocab, const Pattern& pattern,
                      const std::vector<std::string>& special) {
+    check_vocabulary(vocab, special);
     const uint32_t added = 1 + uint32_t(special.size());
-    CHECK_INPUT(
-        vocab >= 256 + added && vocab <= kMaxVocabulary,
-        "a vocabulary of {}: expected at least {} (256 bytes, end-of-text and {} more) and at most {}", vocab,
-        256 + added, special.size(), kMaxVocabulary);
-    check_special(special);
+    const auto is_special = [&](const std::string& text) {
+        return std::find(special.begin(), special.end(), text) != special.end();
+    };
     Trainer t(words, vocab);
     t.count_pairs();
     Progress progress("build vocabulary", "tokens", vocab);
@@ -221,8 +223,8 @@ Vocabulary train_bpe(const WordCounts& words, uint32_t vocab, const Pattern& pat
             continue;
         }
         if (count < 1) break;
-        const size_t bytes = t.token[top.pair >> 32].size() + t.token[uint32_t(top.pair)].size();
-        if (bytes > kMaxTokenBytes) continue;
+        const std::string &left = t.token[top.pair >> 32], &right = t.token[uint32_t(top.pair)];
+        if (left.size() + right.size() > kMaxTokenBytes || is_special(left + right)) continue;
         const std::vector<uint32_t> where = std::move(t.lists[top.words]);
         t.merge(top.pair, where);
         progress.update(t.token.size());
@@ -231,13 +233,7 @@ Vocabulary train_bpe(const WordCounts& words, uint32_t vocab, const Pattern& pat
     tokens.added.assign(tokens.text.size(), 0);
     const uint32_t eot = uint32_t(tokens.text.size());
     tokens.text.emplace_back(kEndOfText);
-    for (const std::string& name : special) {
-        CHECK_INPUT(!t.id_of.count(name),
-                    "--special={}: the text has made this a token of its own; a name with "
-                    "signs, like <|{}|>, stands apart",
-                    name, name);
-        tokens.text.push_back(name);
-    }
+    tokens.text.insert(tokens.text.end(), special.begin(), special.end());
     tokens.added.resize(tokens.text.size(), 1);
     Vocabulary v = vocabulary_of_tokens(tokens, eot, "the trained vocabulary");
     v.merges = last_of_each(t.merges);

@@ -24,7 +24,10 @@ struct WordCounts {
 
 WordCounts count_words(DocumentReader& reader, int threads, const Pattern& pattern = patterns()[0]);
 
+// CHECK_INPUT: a size, or names of added tokens, that no vocabulary can have.
+void check_vocabulary(uint32_t vocab, const std::vector<std::string>& special);
+
 // Trains a vocabulary of `vocab` ids, fewer if the text runs out of pairs. End-of-text is counted, as the
-// last id but for those of `special`, names of added tokens.
+// last id but for those of `special`, names of added tokens, which no merge yields.
 Vocabulary train_bpe(const WordCounts& words, uint32_t vocab, const Pattern& pattern = patterns()[0],
                      const std::vector<std::string>& special = {});

@@ -110,6 +110,12 @@ TEST(special_tokens_of_a_new_vocabulary) {
     };
     EXPECT(ids(" --added") == "399\n" && ids("").size() > 10, "'%s' '%s'", ids(" --added").c_str(),
            ids("").c_str());
+    // a word of the text: no merge makes it
+    EXPECT(test::run(train + "--special=the").code == 0 &&
+               Tokenizer::load(out).vocabulary.find_added("the") == 399,
+           "the name of a word");
+    EXPECT(test::run("printf ' the' | ./tokenize ids --tokenizer=" + out).out.find("399") ==
+           std::string::npos);
     for (const char* bad : {"<|endoftext|>", "a,a", "a,,b", "", "e", "\xff"}) {
         const auto refused = test::run(train + "'--special=" + bad + "'");
         EXPECT(refused.code == kExitConfig && refused.err.find("--special") != refused.err.npos, "%s: %d %s",
