@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "llmc/base/progress.h"
 #include "llmc/train/price/cluster.h"
 
@@ -149,7 +150,7 @@ int main(int argc, char** argv) {
                 path);
     check_sizes(o);
     const std::string text = machine_file(o);
-    CHECK_INPUT(try_replace_file(path, text), "{}: cannot be written", path);
+    write_file(path, text);
     printf("%s%s: plans by these rates: ./train_gpt CONFIG --plan --cluster.file=%s\n", text.c_str(),
            path.c_str(), path.c_str());
 }

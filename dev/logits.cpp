@@ -12,6 +12,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "llmc/base/host/machine.h"
 #include "llmc/train/run/model.h"
 #include "llmc/train/save/adopt.h"

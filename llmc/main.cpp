@@ -175,6 +175,7 @@ static int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
     open_standard_streams();
+    meet_limits();
     hold_signals();
     return_freed_blocks();
     end_without_memory("error: out of memory; see `ulimit -v` and the limits of the container\n");

@@ -1,13 +1,13 @@
 // ./tokenize: trains a tokenizer, makes token shards of text, and turns them back.
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "llmc/base/json.h"
 #include "llmc/base/host/machine.h"
 #include "llmc/base/progress.h"
@@ -270,7 +270,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
     open_standard_streams();
-    signal(SIGXFSZ, SIG_IGN);       // a file beyond `ulimit -f` is a write that fails
+    meet_limits();
     end_without_memory("error: out of memory; --threads=1 needs the least\n");
     return_freed_blocks();
     const int code = run(argc, argv);

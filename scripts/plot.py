@@ -199,9 +199,14 @@ def main():
         out = os.path.join(out, "curve.png")
     elif not os.path.splitext(out)[1]:
         out += ".png"               # as matplotlib does
+    new = f"{out}.{os.getpid()}.tmp"            # no link in the place of the picture is followed
     try:
-        figure.savefig(out, dpi=120)
+        with open(new, "xb") as f:
+            figure.savefig(f, dpi=120, format=os.path.splitext(out)[1][1:])
+        os.replace(new, out)
     except (OSError, ValueError) as e:          # a missing folder, or an unknown kind of file
+        if os.path.lexists(new):
+            os.remove(new)
         sys.exit(f"error: {out}: {getattr(e, 'strerror', e)}")
     say(out)
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Starts a training command again after a signal, a lost rank, a hang or a crash; each start goes on from the
 # newest checkpoint. Gives up after three starts in a row without a new checkpoint, on errors that a new start
-# does not mend (77, 78, 79), and when this script itself is asked to stop.
+# does not mend (77, 78, 79), and when this script itself is asked to stop. A run is done when metrics.jsonl
+# says so: mpirun --enable-recovery ends with 0 also after a rank's death.
 #
 #     scripts/restart.sh ./train_gpt CONFIG.json [--section.key=value ...]
 #     scripts/restart.sh scripts/run_node.sh -n 8 CONFIG.json
@@ -37,13 +38,23 @@ fi
 run_dir=${run_dir:-runs/default}
 saved() { if [ -e "$run_dir/checkpoints.jsonl" ]; then wc -l <"$run_dir/checkpoints.jsonl"; else echo 0; fi; }
 
+# Whether the command wrote rows of training, and the last one is not that of a run that is done.
+unfinished() {
+    [ "$(written)" != "$rows" ] && ! tail -n 1 "$run_dir/metrics.jsonl" | grep -q '^{"event":"done"'
+}
+written() { stat -c '%i %s %y' "$run_dir/metrics.jsonl" 2>/dev/null; }
+
 # shellcheck source=scripts/child.sh
 source scripts/child.sh
 
 fruitless=0
 while :; do
-    before=$(saved)
+    before=$(saved) rows=$(written)
     run_child "$@"
+    if [ "$code" = 0 ] && [ "$stop" = 0 ] && unfinished; then
+        echo "restart.sh: ended with 0, but $run_dir/metrics.jsonl has no end of the run" >&2
+        code=75
+    fi
     case $code in 0 | 77 | 78 | 79) exit "$code" ;; esac
     [ "$stop" = 0 ] || exit "$code"
     if [ "$(saved)" -gt "$before" ]; then fruitless=0; else fruitless=$((fruitless + 1)); fi

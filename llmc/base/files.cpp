@@ -13,8 +13,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 
-// The system's reason, with the limit to raise where there is one.
-static std::string why() {
+std::string system_reason() {
     const int error = errno;
     const std::string reason = strerror(error);
     if (error == EMFILE) return reason + "; `ulimit -Hn` is how many files a process may have: raise it";
@@ -26,11 +25,11 @@ Fd::~Fd() { if (fd >= 0) close(fd); }
 // Does not wait for a pipe's writer; later reads do.
 static Fd open_at_once(const std::string& path) {
     Fd f(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    CHECK_INPUT(f, "{}: cannot be opened: {}", path, why());
+    CHECK_INPUT(f, "{}: cannot be opened: {}", path, system_reason());
     CHECK_INPUT(!is_directory(path), "{}: is a directory, expected a file", path);
     const int flags = fcntl(f.fd, F_GETFL);
     CHECK_INPUT(flags >= 0 && fcntl(f.fd, F_SETFL, flags & ~O_NONBLOCK) == 0, "{}: cannot be opened: {}",
-                path, why());
+                path, system_reason());
     return f;
 }
 
@@ -61,7 +60,7 @@ void await_input(int fd, const std::string& path) {
 
 uint64_t size_of_file(int fd, const std::string& path) {
     struct stat s;
-    CHECK_INPUT(fstat(fd, &s) == 0, "{}: {}", path, why());
+    CHECK_INPUT(fstat(fd, &s) == 0, "{}: {}", path, system_reason());
     return uint64_t(s.st_size);
 }
 
@@ -101,7 +100,7 @@ size_t read_up_to(int fd, void* out, size_t bytes, const std::string& path) {
     while (done < bytes) {
         const ssize_t n = read(fd, static_cast<char*>(out) + done, std::min<size_t>(bytes - done, 1 << 30));
         if (n < 0 && errno == EINTR) continue;
-        CHECK_INPUT(n >= 0, "{}: cannot be read: {}", path, why());
+        CHECK_INPUT(n >= 0, "{}: cannot be read: {}", path, system_reason());
         if (n == 0) break;
         done += size_t(n);
     }
@@ -123,7 +122,7 @@ void pread_all(int fd, void* out, size_t bytes, uint64_t offset, const std::stri
         const size_t size = std::min<size_t>(bytes - done, 1 << 30);
         const ssize_t n = pread(fd, static_cast<char*>(out) + done, size, off_t(offset + done));
         if (n < 0 && errno == EINTR) continue;
-        CHECK_INPUT(n >= 0, "{}: cannot be read: {}", path, why());
+        CHECK_INPUT(n >= 0, "{}: cannot be read: {}", path, system_reason());
         CHECK_INPUT(n > 0, "{}: ends at byte {}, expected {} bytes more; was it cut while in use?",
                     path, offset + done, bytes - done);
         done += size_t(n);
@@ -142,7 +141,7 @@ bool try_write_all(int fd, const void* data, size_t bytes) {
 }
 
 void write_all(int fd, const void* data, size_t bytes, const std::string& path) {
-    CHECK_INPUT(try_write_all(fd, data, bytes), "{}: cannot be written: {}", path, why());
+    CHECK_INPUT(try_write_all(fd, data, bytes), "{}: cannot be written: {}", path, system_reason());
 }
 
 void pwrite_all(int fd, const void* data, size_t bytes, uint64_t offset, const std::string& path) {
@@ -150,7 +149,7 @@ void pwrite_all(int fd, const void* data, size_t bytes, uint64_t offset, const s
         const ssize_t n =
             pwrite(fd, static_cast<const char*>(data) + done, bytes - done, off_t(offset + done));
         if (n < 0 && errno == EINTR) continue;
-        CHECK_INPUT(n >= 0, "{}: cannot be written: {}", path, why());
+        CHECK_INPUT(n >= 0, "{}: cannot be written: {}", path, system_reason());
         done += size_t(n);
     }
 }
@@ -159,92 +158,20 @@ void open_standard_streams() {
     for (int fd : {0, 1, 2}) {
         if (fcntl(fd, F_GETFD) >= 0) continue;
         const int opened = open("/dev/null", O_RDWR);       // the lowest free number
-        CHECK_INPUT(opened == fd, "/dev/null: cannot be opened: {}", why());
+        CHECK_INPUT(opened == fd, "/dev/null: cannot be opened: {}", system_reason());
     }
 }
 
 void finish_stdout() {
     errno = 0;
     const bool whole = fflush(stdout) == 0 && !ferror(stdout);
-    CHECK_INPUT(whole, "stdout: cannot be written{}", errno ? ": " + why() : "; is its disk full?");
-}
-
-static std::string link_of(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
-
-NewFile::NewFile(const std::string& path, bool may_be_nameless)
-    : path(path), temporary(fmt::format("{}.{}.tmp", path, getpid())) {
-    const std::string folder = parent_directory(path);
-    CHECK_INPUT(is_regular_file(path) || !file_exists(path),
-                "{}: is a device, a pipe or a folder; expected the name of a file, new or to be replaced",
-                path);
-    if (may_be_nameless) fd = Fd(open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666));
-    if (fd && file_exists(link_of(fd.fd))) return;
-    unlink(temporary.c_str());
-    fd = Fd(open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    CHECK_INPUT(fd, "{}: no file can be created in the folder {}: {}", path, folder,
-                why());
-    named = true;
-}
-
-NewFile::~NewFile() { if (fd && named) unlink(temporary.c_str()); }
-
-void NewFile::commit(bool sync) {
-    CHECK_INPUT(!sync || fsync(fd.fd) == 0 || errno == EINVAL, "{}: cannot be synced: {}", path,
-                why());
-    if (!named) {       // open(2), O_TMPFILE; linkat replaces no file, rename does
-        unlink(temporary.c_str());
-        named = linkat(AT_FDCWD, link_of(fd.fd).c_str(), AT_FDCWD, temporary.c_str(), AT_SYMLINK_FOLLOW) == 0;
-        CHECK_INPUT(named, "{}: cannot be created: {}", temporary, why());
-    }
-    const bool renamed = rename(temporary.c_str(), path.c_str()) == 0;
-    CHECK_INPUT(renamed, "{}: cannot be renamed to {}: {}", temporary, path, why());
-    fd = Fd();
-}
-
-void write_file(const std::string& path, std::string_view content) {
-    NewFile f(path);
-    f.write(content.data(), content.size());
-    f.commit();
-}
-
-bool try_replace_file(const std::string& path, std::string_view content) {
-    const std::string temporary = path + ".new";
-    const Fd file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666));
-    if (!file) return false;
-    const bool written = try_write_all(file.fd, content.data(), content.size());
-    if (written && rename(temporary.c_str(), path.c_str()) == 0) return true;
-    const int why = errno;
-    unlink(temporary.c_str());
-    errno = why;
-    return false;
-}
-
-bool try_append(int fd, std::string_view line) {
-    const off_t end = lseek(fd, 0, SEEK_END);
-    if (try_write_all(fd, line.data(), line.size())) return true;
-    const int why = errno;
-    [[maybe_unused]] const int cut = ftruncate(fd, end);        // a pipe has no end to go back to
-    lseek(fd, 0, SEEK_END);
-    errno = why;
-    return false;
-}
-
-bool try_append(const std::string& path, std::string_view line) {
-    const Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666));
-    return file && try_append(file.fd, line);
-}
-
-void own_file(const std::string& path) {
-    struct stat s;
-    if (lstat(path.c_str(), &s) != 0) return;
-    const bool shared = S_ISREG(s.st_mode) && s.st_nlink > 1;
-    if (S_ISLNK(s.st_mode) || shared) write_file(path, is_regular_file(path) ? read_file(path) : "");
+    CHECK_INPUT(whole, "stdout: cannot be written{}", errno ? ": " + system_reason() : "; is its disk full?");
 }
 
 Fd temporary_file(const std::string& directory) {
     std::string name = directory + "/.spool_XXXXXX";
     Fd f(mkostemp(name.data(), O_CLOEXEC));
-    CHECK_INPUT(f, "{}: no temporary file can be created there: {}", directory, why());
+    CHECK_INPUT(f, "{}: no temporary file can be created there: {}", directory, system_reason());
     unlink(name.c_str());
     return f;
 }

@@ -1,4 +1,4 @@
-// Files: an owning descriptor, whole reads and writes, replacement by rename, globs.
+// Files: an owning descriptor, whole reads and writes. output_file.h has the rule for new files.
 //
 // A failure ends in CHECK_INPUT with the path and the system's reason; but try_* return false, and
 // make_folders returns an errno value.
@@ -52,36 +52,14 @@ bool try_write_all(int fd, const void* data, size_t bytes);      // false: errno
 void write_all(int fd, const void* data, size_t bytes, const std::string& path);
 void pwrite_all(int fd, const void* data, size_t bytes, uint64_t offset, const std::string& path);
 
+std::string system_reason();        // of errno, with the limit to raise where there is one
+
 // Opens /dev/null for each closed descriptor among stdin, stdout and stderr: otherwise a file opened later
 // gets the descriptor, and screen text with it. First in main().
 void open_standard_streams();
 
 // Flushes stdout. Incomplete output (a full disk) is an error: exit code 78.
 void finish_stdout();
-
-// A file that appears under its name only when complete. Until then the file has no name, so any end of the
-// process removes the file. File systems without unnamed files get a temporary name in the same directory,
-// removed unless commit() is called.
-struct NewFile {
-    std::string path, temporary;
-    Fd fd;
-    bool named = false;             // temporary is its name
-
-    explicit NewFile(const std::string& path, bool may_be_nameless = true);
-    NewFile(NewFile&&) = default;
-    ~NewFile();
-    void write(const void* data, size_t bytes) { write_all(fd.fd, data, bytes, path); }
-    void commit(bool sync = true);  // sync, close, rename; unsynced: a machine's crash may lose the file
-};
-void write_file(const std::string& path, std::string_view content);     // by NewFile
-
-// Writes that may fail, on a full disk say; false: errno has the reason, and the file is as before.
-bool try_replace_file(const std::string& path, std::string_view content);
-bool try_append(const std::string& path, std::string_view line);
-bool try_append(int fd, std::string_view line);
-
-// Replaces a link, symbolic or hard, by a copy: later writes to the path change no other file.
-void own_file(const std::string& path);
 
 // Text shared by many files, in memory once.
 using SharedText = std::shared_ptr<const std::string>;

@@ -84,15 +84,18 @@ TEST(ranks_are_given_a_secret) {
 }
 
 // A stand-in for the trainer: ends with the codes of `codes` in turn, with a new checkpoint where the code is
-// followed by +; "wait" stays until USR2 and then ends with 75.
+// followed by +, and with the rows of a run that stopped (:) or is done (.); "wait" stays until
+// USR2 and then ends with 75.
 static void write_trainer(const string& command, const string& dir, const string& codes) {
     std::ofstream(command) << "#!/bin/bash\n"
                               "cd " + dir + "; echo start >>starts; n=$(wc -l <starts)\n"
                               "code=$(echo '" + codes + "' | cut -d' ' -f$n)\n"
                               "case $code in *+) echo {} >>checkpoints.jsonl ;; esac\n"
+                              "case $code in *:) echo '{\"event\":\"train\"}' >>metrics.jsonl ;;\n"
+                              "    *.) echo '{\"event\":\"done\"}' >>metrics.jsonl ;; esac\n"
                               "[ $code != wait ] || { trap 'echo saved >>starts; exit 75' USR2; >ready\n"
                               "    for i in $(seq 200); do sleep 0.05; done; exit 1; }\n"
-                              "exit ${code%+}\n";
+                              "exit ${code%[+:.]}\n";
     std::filesystem::permissions(command, std::filesystem::perms::all);
 }
 
@@ -113,7 +116,10 @@ TEST(a_run_that_dies_is_started_again) {
     for (const Case& c : {Case{"mends", "76 75 0", 0, 3}, Case{"fruitless", "76 75 134 0", 134, 3},
                           Case{"progress", "76 75+ 76 76+ 76 76 0", 0, 7},
                           Case{"input", "78 0", 78, 1}, Case{"diverged", "77 0", 77, 1},
-                          Case{"damaged", "76 79 0", 79, 2}}) {
+                          Case{"damaged", "76 79 0", 79, 2},
+                          // mpirun --enable-recovery: 0 after a death
+                          Case{"recovery", "0: 75 0.", 0, 3}, Case{"lost", "0: 0: 0: 0.", 75, 3},
+                          Case{"read", "0: 0 0.", 0, 2}}) {
         const Ran ran = restarts(c.name, c.codes);
         string starts;
         for (int i = 0; i < c.starts; i++) starts += start;

@@ -12,6 +12,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "test/emulator/memory.h"
 #include "test/emulator/scheduler.h"
 #include "test/emulator/settings.h"

@@ -70,11 +70,22 @@ template <class T> static bool assign(std::vector<T>& to, const Json& v) {
     return true;
 }
 
+// The system would read a path up to the NUL, and find another file.
+static bool has_nul(const std::string& text) { return text.find('\0') != text.npos; }
+static bool has_nul(const Corpus& corpus) { return has_nul(corpus.path); }
+template <class T> static bool has_nul(const T& value) {
+    if constexpr (std::is_same_v<T, std::vector<std::string>> || std::is_same_v<T, std::vector<Corpus>>)
+        return std::ranges::any_of(value, [](const auto& v) { return has_nul(v); });
+    return false;
+}
+
 // `where` starts the message: "config.json: train.steps = " or "--train.steps="
 static void set_field(const Field& f, const Json& v, const std::string& where, const std::string& shown) {
     const bool typed = std::visit([&](auto* p) { return assign(*p, v); }, f.value);
     CHECK_INPUT(typed && allowed(f), "{}{}: expected {}\n       {}: {}", where, shown,
                 expected(f), f.path(), f.meaning);
+    const bool nul = std::visit([](auto* p) { return has_nul(*p); }, f.value);
+    CHECK_INPUT(!nul, "{}{}: no setting has the character NUL (\\u0000)", where, shown);
 }
 
 static const Field* find(const std::vector<Field>& all, const std::string& path) {

@@ -13,6 +13,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/terminal.h"
 

@@ -101,7 +101,7 @@ void end_with_reader() {
 
 void catch_signals() {
     receive_signals();
-    for (int s : {SIGPIPE, SIGXFSZ}) signal(s, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
     program = Program::Training;
 }
 

@@ -7,8 +7,7 @@
 // Before training: SIGTERM and SIGINT exit 75 at once without saving, SIGUSR1 and SIGUSR2 are kept
 // for the first step. --plan, --generate and --export die of each of the four signals, as other tools do.
 //
-// A closed reader of stdout (SIGPIPE) and a limit on the size of files (SIGXFSZ) do not end the run: the
-// write fails, and the writer handles the error.
+// A closed reader of stdout (SIGPIPE) does not end the run: the write fails, and the writer handles it.
 #pragma once
 
 struct Signals {

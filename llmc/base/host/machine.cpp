@@ -1,17 +1,21 @@
 #include "llmc/base/host/machine.h"
 
 #include <malloc.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <optional>
 #include <sstream>
 #include <string_view>
+
+#include "llmc/base/check.h"
 
 // The text after "key:" in a file of such lines.
 static std::string entry(const char* file, std::string_view key) {
@@ -27,6 +31,21 @@ static std::string entry(const char* file, std::string_view key) {
 
 static size_t kilobytes(const char* file, const char* key) {
     return strtoull(entry(file, key).c_str(), nullptr, 10) * 1024;
+}
+
+void meet_limits() {
+    static constexpr rlim_t kStack = 8 << 20, kLeast = 512 << 10;      // bytes
+    signal(SIGXFSZ, SIG_IGN);
+    rlimit stack;
+    if (getrlimit(RLIMIT_STACK, &stack) || stack.rlim_cur >= kStack) return;
+    stack.rlim_cur = std::min(kStack, stack.rlim_max);
+    CHECK_INPUT(stack.rlim_cur >= kLeast, "`ulimit -s` allows a stack of {} kB, expected {} or more: raise "
+                "the limit", stack.rlim_cur >> 10, kLeast >> 10);
+    (void)setrlimit(RLIMIT_STACK, &stack);
+    pthread_attr_t threads;
+    if (pthread_attr_init(&threads)) return;
+    if (pthread_attr_setstacksize(&threads, kStack) == 0) (void)pthread_setattr_default_np(&threads);
+    pthread_attr_destroy(&threads);
 }
 
 void allow_many_files() {

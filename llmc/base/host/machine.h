@@ -18,5 +18,9 @@ std::string host_name();
 long out_of_memory_kills(const char* vmstat = "/proc/vmstat");
 void return_freed_blocks();             // at once, to the system: plans count current memory, not past memory
 int cores();                            // usable by this process
+// Early in main(). A write beyond `ulimit -f` fails (EFBIG), and no SIGXFSZ ends the program. Threads get
+// stacks of 8 MiB whatever `ulimit -s` is; the main thread gets as much as the hard limit allows, and too
+// little is an error.
+void meet_limits();
 // Raises the limit on open files to the hard limit: each rank keeps each shard open.
 void allow_many_files();

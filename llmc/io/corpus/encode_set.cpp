@@ -7,6 +7,7 @@
 
 #include "llmc/base/files.h"
 #include "llmc/base/glob.h"
+#include "llmc/base/output_file.h"
 #include "llmc/base/progress.h"
 #include "llmc/io/text/text_encoder.h"
 #include "llmc/io/corpus/ordered_jobs.h"

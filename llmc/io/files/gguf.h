@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "llmc/io/files/gguf_blocks.h"
 
 // Readers give integers of other sizes as 32 bits where these hold them, else as double.

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 
 struct TensorInfo {
     std::string name, dtype;            // dtype: "F32", "BF16", "I64", ...

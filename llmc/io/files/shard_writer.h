@@ -3,6 +3,7 @@
 #include <optional>
 #include <span>
 
+#include "llmc/base/output_file.h"
 #include "llmc/io/files/document_index.h"
 
 // Suffix of a shard until its set is complete: excluded from globs of *.bin.

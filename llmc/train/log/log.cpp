@@ -13,8 +13,10 @@
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "llmc/base/json.h"
 #include "llmc/base/progress.h"
+#include "llmc/io/files/rows.h"
 #include "llmc/train/save/recover.h"
 #include "llmc/train/save/run_folder.h"
 #include "llmc/train/log/run_header.h"
@@ -23,22 +25,25 @@ RunLog::RunLog(const Config& cfg)
     : start_(seconds_now()), prometheus_(cfg.log.prometheus, cfg.run.dir), writes_(context.rank == 0) {
     if (!writes_) return;
     check_run_dir(cfg);
+    if (!cfg.log.prometheus.empty()) check_output("log.prometheus", cfg.log.prometheus, "# HELP train_gpt_");
     for (const char* name : {"/metrics.jsonl", "/checkpoints.jsonl", "/evals.jsonl"})
-        own_file(cfg.run.dir + name);
+        if (const std::string reason = try_own_file(cfg.run.dir + name); !reason.empty())
+            CHECK_INPUT(false, "{}{}: {}", cfg.run.dir, name, reason);
 }
 
 RunLog::~RunLog() {
     if (writes_) prometheus_.flush();
-    if (file_ >= 0) close(file_);
 }
 
 // Training continues on a full disk. A row without room is removed whole: later rows, when there is room
 // again, begin on a line.
 void RunLog::write(const std::string& line) {
-    if (file_ < 0 || try_append(file_, line) || failed_) return;
+    if (!file_) return;
+    const std::string reason = try_append(file_.fd, line);
+    if (reason.empty() || failed_) return;
     failed_ = true;
     warning("cannot write to {}/metrics.jsonl: {}. Training goes on; rows are missing there.",
-            cfg_.run.dir, strerror(errno));
+            cfg_.run.dir, reason);
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -48,8 +53,9 @@ void RunLog::write(const std::string& line) {
 static void write_config(const Config& cfg) {
     const std::string path = cfg.run.dir + "/config.json", text = to_json(cfg);
     if (!file_exists(path)) return write_file(path, text);
-    if (!try_replace_file(path, text))
-        warning("cannot write {}: {}. It stays as it was; training goes on.", path, strerror(errno));
+    const std::string reason = try_replace_file(path, text);
+    if (!reason.empty())
+        warning("cannot write {}: {}. It stays as it was; training goes on.", path, reason);
 }
 
 void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& origin,
@@ -58,8 +64,11 @@ void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& 
     info_ = info;
     if (!writes_) return;
     const std::string metrics = cfg_.run.dir + "/metrics.jsonl";
-    file_ = open(metrics.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
-    CHECK_INPUT(file_ >= 0, "cannot create {}: {}", metrics, strerror(errno));
+    std::string reason;
+    file_ = open_to_append(metrics, reason);
+    CHECK_INPUT(file_, "cannot create {}: {}", metrics, reason);
+    const int error = end_last_row(posix_disk(), metrics);
+    CHECK_INPUT(error == 0, "cannot write {}: {}", metrics, reason_of(error));
     // an evaluation alone does not change the run
     const bool trains = origin.empty() || cfg_.train.steps > 0;
     if (trains) cut_metrics(posix_disk(), metrics, origin.empty() ? -1 : state.step);
@@ -70,7 +79,7 @@ void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& 
     prometheus_.metrics[Metric::PlanBytes] = double(info.plan_bytes);
     prometheus_.metrics[Metric::Skipped] = 0;
     if (trains || !file_exists(cfg_.run.dir + "/config.json")) write_config(cfg_);
-    const bool fresh = lseek(file_, 0, SEEK_END) == 0;
+    const bool fresh = lseek(file_.fd, 0, SEEK_END) == 0;
     JsonLine row(fresh ? "start" : "resume");
     if (!fresh) row.add("step", state.step);
     write(row.add("params", info.params)

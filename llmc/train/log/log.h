@@ -45,7 +45,7 @@ private:
     Config cfg_;
     StartInfo info_;
     double start_;                          // on the clock of seconds_now()
-    int file_ = -1;                         // metrics.jsonl; a row is one write
+    Fd file_;                               // metrics.jsonl; a row is one write
     EventFile events_;                      // log.tensorboard
     PrometheusFile prometheus_;             // log.prometheus
     bool writes_ = false;                   // on rank 0

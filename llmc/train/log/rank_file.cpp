@@ -9,6 +9,7 @@
 
 #include "llmc/base/context.h"
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/host/machine.h"
 #include "llmc/base/host/start_thread.h"
@@ -112,8 +113,7 @@ void RankFile::write_until_the_end(const MeshShape& shape) {
         });
         written = now;
         lock.unlock();
-        mkdir(folder_.c_str(), 0777);
-        (void)try_replace_file(path_, text_of_ranks(all, shape));
+        if (try_own_folder(folder_).empty()) (void)try_replace_file(path_, text_of_ranks(all, shape));
         if (wait && !alone) others.look(*progress_page);
         lock.lock();
     }

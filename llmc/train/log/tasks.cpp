@@ -1,15 +1,12 @@
 #include "llmc/train/log/tasks.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 #include "llmc/base/console.h"
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "llmc/base/json.h"
+#include "llmc/io/files/rows.h"
 #include "llmc/model/score_pass.h"
 
 std::vector<LoadedTask> load_tasks(const Config& cfg, const std::optional<Tokenizer>& tokenizer) {
@@ -34,12 +31,11 @@ void write_result(const std::string& run_dir, int64_t step, const TaskResult& re
     JsonLine row("task");
     add_to_row(row.add("step", step), result);
     make_directories(run_dir);              // a run that trains has its folder
-    const bool has_folder = mkdir(folder.c_str(), 0777) == 0 || errno == EEXIST;
-    const bool written = has_folder && try_append(path, row.str()) &&
-                         try_replace_file(folder + "/" + result.task + ".jsonl", answers);
-    if (!written)
-        warning("cannot write scores of {} to {}: {}. They are missing there.", result.task, run_dir,
-                strerror(errno));
+    std::string reason = try_append_row(path, row.str());
+    if (reason.empty()) reason = try_own_folder(folder);
+    if (reason.empty()) reason = try_replace_file(folder + "/" + result.task + ".jsonl", answers);
+    if (!reason.empty())
+        warning("cannot write scores of {} to {}: {}. They are missing there.", result.task, run_dir, reason);
 }
 
 std::string table_of_results(std::span<const TaskResult> results) {

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <map>
 
-#include "llmc/base/cache_file.h"
+#include "llmc/base/host/cache_file.h"
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "llmc/base/cache_file.h"
+#include "llmc/base/host/cache_file.h"
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/base/guard/launcher.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "llmc/base/cache_file.h"
+#include "llmc/base/host/cache_file.h"
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
 #include "llmc/base/host/machine.h"
@@ -196,7 +196,7 @@ void MeasuredFile::keep(const Config& cfg, int ranks, const MeasuredStep& step) 
     all.emplace_back(key, json_of(step));
     const Json root = Json::Members{
         {"format", kFormat}, {"device", device}, {"cores", cores()}, {"build", build()}, {"steps", all}};
-    if (!try_keep(path, to_text(root) + "\n"))
-        warning("{} cannot be written: {}; the next --plan measures this machine again", path,
-                strerror(errno));
+    const std::string reason = try_keep(path, to_text(root) + "\n");
+    if (!reason.empty())
+        warning("{} cannot be written: {}; the next --plan measures this machine again", path, reason);
 }

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "llmc/base/check.h"
+#include "llmc/base/output_file.h"
 
 Dataset random_tokens(const ModelConfig& m, size_t count) {
     const uint32_t eot = uint32_t(std::max(2, m.vocab)) - 1;

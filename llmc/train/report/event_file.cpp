@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "llmc/base/check.h"
+#include "llmc/base/output_file.h"
 
 // ---------------------------------------------------------------------------------------------------------
 // protobuf: a field is a varint of number * 8 + wire type, then the value
@@ -113,12 +114,13 @@ static size_t bytes_up_to(std::string_view content, int64_t step) {
 
 void EventFile::open(const std::string& run_dir, int64_t step) {
     path_ = run_dir + "/" + kName;
-    own_file(path_);
+    std::string reason;
+    file_ = open_to_append(path_, reason);
     size_t keep = 0;
-    if (step >= 0 && file_exists(path_)) keep = bytes_up_to(read_file(path_, uint64_t(1) << 34), step);
-    file_ = Fd(::open(path_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
-    if (!file_ || ftruncate(file_.fd, off_t(keep)) != 0 || lseek(file_.fd, 0, SEEK_END) < 0) {
-        warning("cannot write to {}: {}. Training goes on without the file.", path_, strerror(errno));
+    if (step >= 0 && file_) keep = bytes_up_to(read_file(path_, uint64_t(1) << 34), step);
+    if (file_ && ftruncate(file_.fd, off_t(keep)) != 0) reason = system_reason();
+    if (!reason.empty()) {
+        warning("cannot write to {}: {}. Training goes on without the file.", path_, reason);
         file_ = Fd();
         return;
     }
@@ -135,9 +137,11 @@ static std::string event_of(int64_t step, const std::string& summary) {
 }
 
 void EventFile::write(const std::string& message) {
-    if (!file_ || try_append(file_.fd, record_of(message)) || failed_) return;
+    if (!file_) return;
+    const std::string reason = try_append(file_.fd, record_of(message));
+    if (reason.empty() || failed_) return;
     failed_ = true;
-    warning("cannot write to {}: {}. Training goes on; records are missing there.", path_, strerror(errno));
+    warning("cannot write to {}: {}. Training goes on; records are missing there.", path_, reason);
 }
 
 void EventFile::add(int64_t step, std::span<const Scalar> scalars) {

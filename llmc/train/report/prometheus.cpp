@@ -7,7 +7,8 @@
 #include <limits>
 
 #include "llmc/base/check.h"
-#include "llmc/base/files.h"
+#include "llmc/base/json.h"
+#include "llmc/base/output_file.h"
 #include "llmc/base/progress.h"
 
 // `promtool check metrics` refuses names with a unit that is not a base unit, like bits.
@@ -63,7 +64,7 @@ std::string prometheus_text(std::span<const RunMetrics> runs) {
 static std::string name_of(const std::string& run_dir) {
     std::filesystem::path path = std::filesystem::path(run_dir).lexically_normal();
     if (!path.has_filename()) path = path.parent_path();
-    return path.filename().string();
+    return printable(path.filename().string());     // the format is UTF-8
 }
 
 PrometheusFile::PrometheusFile(std::string file, const std::string& run_dir)
@@ -79,7 +80,8 @@ void PrometheusFile::flush() {
     if (path.empty()) return;
     written_ = seconds_now();
     const std::string text = prometheus_text({&metrics, 1});
-    if (text.empty() || try_replace_file(path, text) || failed_) return;
+    const std::string reason = text.empty() ? "" : try_replace_file(path, text);
+    if (reason.empty() || failed_) return;
     failed_ = true;
-    warning("log.prometheus: cannot write {}: {}. Training goes on.", path, strerror(errno));
+    warning("log.prometheus: cannot write {}: {}. Training goes on.", path, reason);
 }

@@ -7,6 +7,7 @@
 
 #include "llmc/base/console.h"
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "llmc/base/json.h"
 #include "llmc/base/progress.h"
 #include "llmc/comm/clocks.h"
@@ -123,11 +124,12 @@ void StepTrace::write() {
     complete.reset();
     if (model.mesh.rank != 0) return;
     const std::string path = fmt::format("{}/trace_step_{}.json", cfg.run.dir, step);
-    if (try_replace_file(path, chrome_trace(all))) {
+    const std::string reason = try_replace_file(path, chrome_trace(all));
+    if (reason.empty()) {
         print_event("trace", fmt::format("step {} in {}", step, for_terminal(path)));
     } else if (!failed) {
         failed = true;
-        warning("log.trace: cannot write {}: {}. Training goes on.", path, strerror(errno));
+        warning("log.trace: cannot write {}: {}. Training goes on.", path, reason);
     }
 }
 

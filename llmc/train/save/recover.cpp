@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "llmc/base/check.h"
+#include "llmc/base/output_file.h"
+#include "llmc/io/files/rows.h"
 #include "llmc/train/save/run_state.h"
 #include "llmc/train/save/save.h"
 
@@ -34,7 +36,7 @@ static bool is_leftover(const std::string& name) {
 
 void remove_leftovers(const Disk& disk, const std::string& run_dir) {
     for (const std::string& name : names_in(disk, run_dir))
-        if (is_leftover(name) || name.starts_with(kSharedProbe))
+        if (is_leftover(name) || name.starts_with(kSharedProbe) || is_temporary(name))
             require(remove_tree(disk, run_dir + "/" + name), "cannot remove " + run_dir + "/" + name);
 }
 
@@ -43,16 +45,15 @@ static bool acknowledged(const std::string& text, int64_t step) {
     return text.starts_with(line) || text.find("\n" + line) != text.npos;
 }
 
-// Returns the whole lines. Cuts off a fragment at the end, which the next line would continue.
+// Returns the lines, after the last one is whole.
 static std::string acknowledgements(const Disk& disk, const std::string& run_dir) {
     const std::string path = run_dir + "/checkpoints.jsonl";
     std::string text;
+    require(end_last_row(disk, path), "cannot mend " + path);
     const int error = read_whole(disk, path, &text);
     if (error == ENOENT) return "";
     require(error, "cannot read " + path);
-    const size_t whole = text.rfind('\n') == text.npos ? 0 : text.rfind('\n') + 1;
-    if (whole != text.size()) require(disk.truncate(path, whole), "cannot cut " + path);
-    return text.substr(0, whole);
+    return text;
 }
 
 Recovery recover(const Disk& disk, const std::string& run_dir) {

@@ -8,7 +8,9 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
+#include "llmc/base/guard/progress_page.h"
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "llmc/model/layout.h"
 #include "llmc/base/json.h"
 #include "llmc/train/save/formats/formats.h"
@@ -24,7 +26,9 @@ static std::string from_rank_0(const Axis& world, const std::string& mine) {
     return text;
 }
 
-void check_shared(const std::string& run_dir, const Axis& world, bool (*sees)(const std::string&)) {
+// NFS remembers for up to 30 s that a name was not there.
+void check_shared(const std::string& run_dir, const Axis& world, bool (*sees)(const std::string&), int looks,
+                  int pause_ms) {
     if (world.size == 1) return;
     std::string name;
     if (world.index == 0) {
@@ -33,8 +37,16 @@ void check_shared(const std::string& run_dir, const Axis& world, bool (*sees)(co
         write_file(name, "");
     }
     name = from_rank_0(world, name);
-    const bool seen = sees(name);
-    const double missing = sum_over<1>(world, {double(!seen)})[0];
+    const auto missing_now = [&] { return sum_over<1>(world, {double(!sees(name))})[0]; };
+    double missing = missing_now();
+    for (int look = 1; missing > 0 && look < looks; look++) {
+        if (look == 1 && world.index == 0)
+            print(stderr, "note: {:.0f} of {} ranks do not see a new file in run.dir {}; they look again for "
+                  "{} s\n", missing, world.size, run_dir, int64_t(looks) * pause_ms / 1000);
+        usleep(useconds_t(pause_ms) * 1000);
+        beat();
+        missing = missing_now();
+    }
     if (world.index == 0) (void)unlink(name.c_str());
     CHECK_INPUT(missing == 0,
                 "run.dir {} is not the same folder on all hosts: {:.0f} of {} ranks do not see a "

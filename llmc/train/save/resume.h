@@ -16,8 +16,10 @@ struct Origin {
     Config settings;                                // of the run that saved it, resolved
 };
 
-// Checks that all ranks see a file that rank 0 creates in run.dir. sees: whether a file exists.
-void check_shared(const std::string& run_dir, const Axis& world, bool (*sees)(const std::string&));
+// Checks that all ranks see a file that rank 0 creates in run.dir, at the latest after so many looks. sees:
+// whether a file exists.
+void check_shared(const std::string& run_dir, const Axis& world, bool (*sees)(const std::string&),
+                  int looks = 240, int pause_ms = 250);
 
 // By checkpoint.resume: the newest checkpoint of run.dir that passes verification, a named folder, or none.
 // Damaged checkpoints are printed and set aside; exit code 79 if checkpoints existed and none is left. A

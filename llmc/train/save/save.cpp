@@ -8,6 +8,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/json.h"
+#include "llmc/io/files/rows.h"
 #include "llmc/io/files/safetensors.h"
 #include "llmc/train/save/verify.h"
 
@@ -138,10 +139,10 @@ static int read_note(const Disk& disk, const std::string& path, Manifest& m) {
     return 0;
 }
 
-// A kill or a power cut may have cut off the file's last line: the new line starts by itself.
 void add_acknowledgement(DiskQueue& q, const Disk& disk, const SavePlace& place) {
     const std::string path = place.run_dir + "/checkpoints.jsonl";
     auto f = std::make_shared<OpenFile>(disk);
+    q.add("cannot mend " + path, [&disk, path] { return end_last_row(disk, path); });
     q.add("cannot open " + path, [path, f] { return f->disk.append(path, &f->file); });
     q.add("cannot write " + path, [place, f] {
         const std::string line = "{\"step\":" + std::to_string(place.step) + ",\"dir\":" +

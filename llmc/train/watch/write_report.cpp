@@ -6,7 +6,9 @@
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "llmc/base/json.h"
+#include "llmc/train/save/run_folder.h"
 #include "llmc/train/serve/embedded.h"
 #include "llmc/train/watch/watched_run.h"
 
@@ -64,6 +66,7 @@ int write_report(const std::vector<std::string>& folders, std::string file) {
         data += read_whole_run(id++, name_of(folder, names), folder, damaged);
     }
     if (file.empty()) file = folders[0] + "/report.html";
+    check_output("--report", file, "<!doctype html>");
     std::string page(watch_page());
     const size_t at = page.find(kNoData);
     CHECK(at != page.npos, "the page has no place for data");

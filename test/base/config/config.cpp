@@ -217,6 +217,9 @@ TEST(value_errors) {
 // files
 
 TEST(json_errors) {
+    for (const char* nul : {R"({"run": {"dir": "runs/a\u0000b"}})", R"({"data": {"train": "a\u0000"}})",
+                            R"({"eval": {"tasks": ["a", "\u0000"]}})"})
+        refuse_json(nul, {"NUL", "some.json"});
     refuse_json("{\"train\": {\"steps\": 10,}}", {"some.json", "line 1", "column 24", "\"steps\": 10,}"});
     refuse_json("{\n  \"train\": {\n    \"steps\" 10\n  }\n}", {"line 3", "column 14"});
     refuse_json("{\"train\": {\"steps\": 10}", {"line 1", "column 24"});

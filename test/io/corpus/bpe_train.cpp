@@ -5,6 +5,7 @@
 #include <map>
 
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "llmc/base/numbers/rng.h"
 #include "llmc/io/text/vocabulary.h"
 #include "test/test.h"

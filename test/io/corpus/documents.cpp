@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "llmc/base/numbers/rng.h"
 #include "llmc/io/corpus/encode_set.h"
 #include "llmc/io/unicode/pretokenize.h"

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "llmc/base/progress.h"
 #include "llmc/io/corpus/ordered_jobs.h"
 #include "llmc/io/text/tokenizer.h"

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "test/test.h"
 
 static const std::string kRanks = " --tokenizer=test/data/tokenizer/hf.tiktoken ";

@@ -1,12 +1,14 @@
 // Token shards: written ids come back, in one file or in seven; messages tell foreign from damaged files.
 #include "llmc/io/files/shard_writer.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <numeric>
 
 #include "llmc/base/numbers/rng.h"
+#include "llmc/io/files/rows.h"
 #include "test/script_helpers.h"
 
 static std::string path_of(const std::string& name) { return test::temporary_directory() + "/" + name; }
@@ -110,6 +112,64 @@ TEST(a_new_file_has_its_name_when_it_is_whole) {
         f.commit();
         EXPECT(read_file(path) == "new text" && files().size() == 1, "%zu files", files().size());
     }
+}
+
+// Names `path`: 0 a symbolic link to `other`, 1 a hard link, 2 a link to nothing.
+static void make_link(int kind, const std::string& other, const std::string& path) {
+    unlink(path.c_str());
+    const int error = kind == 1 ? link(other.c_str(), path.c_str())
+                                : symlink(kind == 2 ? "/nowhere/at/all" : other.c_str(), path.c_str());
+    EXPECT(error == 0, "%s", path.c_str());
+}
+
+TEST(no_file_is_written_through_a_link) {
+    const std::string other = path_of("precious"), path = path_of("by_link"), old = "{\"old\":1}\n";
+    write_file(other, old);
+    for (const int kind : {0, 1, 2}) {
+        const std::string before = kind == 2 ? "" : old;
+        const auto after = [&](auto write) {
+            make_link(kind, other, path);
+            for (const char* name : {".new", ".tmp"}) make_link(kind, other, path + name);
+            write();
+            EXPECT(read_file(other) == old, "link %d: '%s'", kind, read_file(other).c_str());
+            return read_file(path);
+        };
+        EXPECT(after([&] { write_file(path, "new"); }) == "new", "write_file, link %d", kind);
+        EXPECT(after([&] { EXPECT(try_replace_file(path, "new") == ""); }) == "new", "replaced, %d", kind);
+        EXPECT(after([&] { EXPECT(try_append(path, "new") == ""); }) == before + "new", "added, %d", kind);
+        EXPECT(after([&] { EXPECT(try_append_row(path, "r\n") == ""); }) == before + "r\n", "row, %d", kind);
+        EXPECT(after([&] { EXPECT(try_own_file(path) == ""); }) == before, "copied, %d", kind);
+    }
+    make_directories(path_of("others"));
+    make_link(0, path_of("others"), path);
+    EXPECT(try_own_folder(path).find("is a link") != std::string::npos, "a folder behind a link");
+    EXPECT(try_own_folder(path_of("others")) == "", "%s", try_own_folder(path_of("others")).c_str());
+}
+
+// No writer waits for a reader of the pipe, whatever name the pipe has.
+TEST(a_pipe_in_place_of_a_file_is_an_error_at_once) {
+    const std::string path = path_of("a_pipe");
+    EXPECT(mkfifo(path.c_str(), 0600) == 0 && mkfifo((path + ".new").c_str(), 0600) == 0, "no pipe");
+    for (const std::string& reason : {try_replace_file(path, "x"), try_append(path, "x"),
+                                      try_append_row(path, "x\n"), try_own_file(path)})
+        EXPECT(reason.find("a pipe") != std::string::npos, "'%s'", reason.c_str());
+    const Fatal f = test::fatal_of([&] { write_file(path, "x"); });
+    EXPECT(f.code == kExitConfig && strstr(f.what(), "a pipe"), "%d '%s'", f.code, f.what());
+    EXPECT(try_replace_file(path + "_not", "x") == "" && read_file(path + "_not") == "x", "a file beside");
+}
+
+TEST(a_row_stands_on_a_line_of_its_own) {
+    const std::string path = path_of("rows.jsonl"), far(100'000, 'x');
+    const std::pair<std::string, std::string> cases[] = {
+        {"", ""}, {"{\"a\":1}\n", "{\"a\":1}\n"}, {"{\"a\":1}", "{\"a\":1}\n"}, {"{\"a\"", ""},
+        {"{\"a\":1}\n{\"b\"", "{\"a\":1}\n"}, {far, ""}, {far + "}\n" + far, far + "}\n"}, {"\n", "\n"}};
+    for (const auto& [before, kept] : cases) {
+        write_file(path, before);
+        EXPECT(try_append_row(path, "{\"c\":3}\n") == "" && read_file(path) == kept + "{\"c\":3}\n", "'%s'",
+               read_file(path).substr(0, 60).c_str());
+    }
+    const std::string reason = try_append_row(path_of("no/such/folder"), "{}\n");
+    EXPECT(reason.find("No such") != std::string::npos, "'%s'", reason.c_str());
 }
 
 static void refused(const std::string& content, const std::vector<std::string>& words) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "test/test.h"
 
 using nlohmann::json;

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <thread>
 
+#include "llmc/base/output_file.h"
 #include "llmc/base/console.h"
 #include "llmc/base/json.h"
 

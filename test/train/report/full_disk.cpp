@@ -63,7 +63,12 @@ TEST(a_run_resumes_on_a_full_disk) {
     const string config = tiny_program_config("on_full_disk", changes);
     EXPECT(train_gpt(config).code == 0);
     const string before = text_of(run_dir + "/config.json");
+    EXPECT(run("./train_gpt " + config + " --report").code == 0);
+    const string page = run_dir + "/report.html", report = text_of(page);
     run("head -c 8m /dev/zero > " + disk + "/other");
+    const Ran again = run("./train_gpt " + config + " --report");
+    EXPECT(again.code == 78 && count_of(again.err, "No space left") == 1 && text_of(page) == report,
+           "%d '%s'", again.code, again.err.c_str());
     const Ran ran = train_gpt(config + " --train.steps=4 --checkpoint.every=0 "
                               "'--checkpoint.override=[\"train.steps\"]'");
     EXPECT(ran.code == 0 && ran.out.find("done    4 steps") != string::npos, "code %d, '%s'", ran.code,

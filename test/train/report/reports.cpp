@@ -81,6 +81,10 @@ TEST(names_of_metrics_have_base_units) {
     }
 }
 
+TEST(a_label_is_valid_UTF8) {
+    EXPECT(PrometheusFile("", "runs/a\xff\xc3/").metrics.run == "a\ufffd\ufffd", "invalid bytes of a folder");
+}
+
 TEST(metrics_are_prometheus_text) {
     RunMetrics a("a"), b("odd\"\\\n");
     a[Metric::Step] = 3, a[Metric::Loss] = 2.5, b[Metric::Step] = 4;
@@ -231,7 +235,7 @@ TEST(histograms_need_the_event_file) {
 TEST(a_file_that_cannot_be_written_stops_nothing) {
     const string config = tiny_program_config("nowhere", {{"log", {{"prometheus", "/nowhere/x.prom"}}}});
     const Ran ran = train_gpt(config);
-    const string told = "log.prometheus: cannot write /nowhere/x.prom: No such file or directory. Training "
-                        "goes on.";
+    const string told = "log.prometheus: cannot write /nowhere/x.prom: no file can be created in the folder "
+                        "/nowhere: No such file or directory. Training goes on.";
     EXPECT(ran.code == 0 && ran.err.find(told) != string::npos, "code %d, '%s'", ran.code, ran.err.c_str());
 }

@@ -263,12 +263,15 @@ TEST(the_picture_has_the_name_that_is_printed) {
     const std::string f = folder("picture");
     write(f + "/metrics.jsonl", metrics(10));
     std::filesystem::create_directories(f + "/pictures");
+    write(f + "/mine", "mine");
+    std::filesystem::create_symlink("mine", f + "/drawn.svg");
     for (const auto& [out, name] : {std::pair{"/plain", "/plain.png"}, {"/pictures", "/pictures/curve.png"},
                                     {"/drawn.svg", "/drawn.svg"}}) {
         const auto ran = test::run(python() + " scripts/plot.py " + f + " --out " + f + out);
         EXPECT(ran.code == 0 && ran.out == f + name + "\n" && std::filesystem::exists(f + name),
                "%s: '%s' %s", out, ran.out.c_str(), ran.err.c_str());
     }
+    EXPECT(read(f + "/mine") == "mine", "written through a link");
     const auto full = test::run(python() + " scripts/plot.py " + f + " >/dev/full");
     expect_error(full, {"error: standard output: No space left on device\n"});
 }

@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "llmc/train/save/run_state.h"
 #include "test/saving.h"
 
@@ -99,10 +100,11 @@ TEST(leftovers_of_saves_and_starts_go) {
     const std::string dir = fresh_folder();
     for (const char* name : {"step_5.tmp-1", "step_4.tmp-old", "step_3", "tmp-mine", "shared"})
         fs::create_directories(dir + "/" + name);
-    for (const char* name : {"shared.tmp-17", "shared.tmp-17.17.tmp", "notes.tmp-1"})
+    for (const char* name : {"shared.tmp-17", "shared.tmp-17.17.tmp", "notes.tmp-1", "a.17.tmp",
+                             "config.json.00c0ffee00c0ffee.tmp"})
         write_file(dir + "/" + name, "");
     remove_leftovers(posix_disk(), dir);
-    const std::vector<std::string> left = {"notes.tmp-1", "shared", "step_3", "tmp-mine"};
+    const std::vector<std::string> left = {"a.17.tmp", "notes.tmp-1", "shared", "step_3", "tmp-mine"};
     EXPECT(names_of(dir) == left, "%zu names are left", names_of(dir).size());
     remove_leftovers(posix_disk(), dir + "/none");
 }
@@ -168,10 +170,10 @@ TEST(setting_aside_passes_links) {
 // A link that takes the place of checkpoints.jsonl during a run leads nowhere.
 TEST(no_acknowledgement_goes_through_a_link) {
     const std::string dir = fresh_folder(), other = fresh_folder() + "/other";
-    write_file(other, "mine\n");
+    write_file(other, "mine");
     fs::create_symlink(other, dir + "/checkpoints.jsonl");
     const std::string error = save(posix_disk(), dir, 3, 1, 1);
-    EXPECT(error.find("checkpoints.jsonl") != error.npos && read_file(other) == "mine\n", "'%s', '%s'",
+    EXPECT(error.find("checkpoints.jsonl") != error.npos && read_file(other) == "mine", "'%s', '%s'",
            error.c_str(), read_file(other).c_str());
 }
 

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "llmc/base/json_value.h"
 #include "llmc/train/log/log.h"
 #include "llmc/train/save/resume.h"
@@ -95,6 +96,43 @@ TEST(folders_that_a_run_may_use) {
     EXPECT(code_of(others, "auto") == 78 && code_of(others, "never") == 78, "a config.json of others");
 }
 
+// The rest of a row that a kill or a full disk has cut: the next row begins on a line of its own.
+TEST(no_acknowledgement_continues_a_part_of_a_row) {
+    const std::string dir = folder_with({""}), rows = dir + "/checkpoints.jsonl";
+    EXPECT(test::save(posix_disk(), dir, 3, 1, 1) == "", "step 3");
+    const std::string whole = read_file(rows);
+    write_file(rows, whole + "{\"step\":4,\"di");
+    EXPECT(test::save(posix_disk(), dir, 5, 1, 1) == "", "step 5");
+    const std::string after = read_file(rows);
+    EXPECT(after.starts_with(whole + "{\"step\":5,") && after.ends_with("}\n"), "'%s'", after.c_str());
+}
+
+// What --report and log.prometheus name may replace nothing but an output of its kind.
+TEST(outputs_that_replace_no_file_of_a_run) {
+    const std::string dir = folder_with({"step_5", "ranks", "answers"}), others = folder_with({"answers"});
+    write_file(dir + "/step_5/manifest.json", "{}");
+    write_file(dir + "/metrics.jsonl", "{}\n");
+    fs::create_symlink(dir + "/step_5", others + "/link");
+    fs::create_symlink(dir + "/metrics.jsonl", others + "/page.html");
+    write_file(others + "/thesis.html", "\\documentclass");
+    write_file(others + "/empty.html", "");
+    write_file(others + "/old.html", "<!doctype html> of last week");
+    const auto code = [](const std::string& path) {
+        return test::fatal_of([&] { check_output("--report", path, "<!doctype html>"); }).code;
+    };
+    for (const char* name : {"metrics.jsonl", "config.json", "evals.jsonl", "checkpoints.jsonl",
+                             "kernels.txt", "train_gpt.lock", "step_9", "events.out.tfevents.1",
+                             "trace_step_3.json", "step_5/manifest.json", "step_5/rank_00000.safetensors",
+                             "step_5/page.html", "ranks/0.json", "answers/piqa.jsonl",
+                             "step_5/../metrics.jsonl"})
+        EXPECT(code(dir + "/" + name) == kExitConfig, "%s", name);
+    for (const char* name : {"link/page.html", "page.html", "thesis.html", "answers"})
+        EXPECT(code(others + "/" + name) == kExitConfig, "%s", name);
+    for (const char* name : {"empty.html", "old.html", "new.html", "answers/new.html"})
+        EXPECT(code(others + "/" + name) == 0, "%s", name);
+    EXPECT(code(dir + "/report.html") == 0, "a report beside the run");
+}
+
 // A file that may not grow stands for a full disk: a warning, once, and only whole rows.
 TEST(metrics_on_a_full_disk) {
     Config c;
@@ -123,6 +161,6 @@ TEST(metrics_on_a_full_disk) {
         if (const Json r = parse_json(row); r.at("event").string() == "val")
             steps.push_back(r.at("step").integer());
     EXPECT((steps == std::vector<int64_t>{1, 4}), "%zu rows", steps.size());
-    EXPECT(warning.starts_with("warning: cannot write to " + file + ": File too large. ") &&
+    EXPECT(warning.starts_with("warning: cannot write to " + file + ": File too large; ") &&
                warning.find('\n') == warning.size() - 1, "'%s'", warning.c_str());
 }

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "llmc/train/save/resume.h"
 #include "test/test.h"
 

@@ -2,6 +2,7 @@
 #include <fstream>
 
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "llmc/train/score/task.h"
 #include "test/shards.h"
 #include "test/test.h"

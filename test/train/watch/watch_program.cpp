@@ -84,6 +84,36 @@ TEST(a_report_is_a_page_with_the_run_in_it) {
     EXPECT(two.code == 78 && two.err.find("at a time") != string::npos, "%s", two.err.c_str());
 }
 
+// Nothing of a run is replaced, no link is followed, and no pipe is waited for.
+TEST(a_report_costs_no_file) {
+    const string f = folder("costs_nothing"), dir = f + "/run", mine = f + "/mine.html";
+    write_text(dir + "/metrics.jsonl", start_row() + train_rows(1, 5));
+    write_text(dir + "/config.json", "{}");
+    write_text(dir + "/step_5/manifest.json", "{}");
+    write_text(mine, "<!doctype html> mine");
+    const string report = "timeout 20 ./train_gpt " + dir + " --report";
+    for (const string file : {"/metrics.jsonl", "/config.json", "/step_5/manifest.json", "/evals.jsonl"}) {
+        const string before = text_of(dir + file);
+        const Ran ran = run(report + "=" + dir + file);
+        EXPECT(ran.code == 78 && no_message(ran.err).empty() && text_of(dir + file) == before, "%s: %d %s",
+               file.c_str(), ran.code, ran.err.c_str());
+    }
+    const string page = dir + "/report.html";
+    for (const char* link : {"ln -s ", "ln "}) {
+        run("rm -f " + page + "; " + link + mine + " " + page);
+        EXPECT(run(report).code == 0 && text_of(page).size() > 1000, "%s", link);
+        EXPECT(text_of(mine) == "<!doctype html> mine", "written through %s", link);
+    }
+    const string before = text_of(page);
+    const Ran large = run("ulimit -f 8; " + report);
+    EXPECT(large.code == 78 && large.err.find("ulimit -f") != large.err.npos && text_of(page) == before,
+           "%d %s", large.code, large.err.c_str());
+    run("rm " + page + "; mkfifo " + page);
+    const Ran pipe = run(report);
+    EXPECT(pipe.code == 78 && pipe.err.find("a pipe") != pipe.err.npos, "%d %s", pipe.code, pipe.err.c_str());
+    EXPECT(run("ls " + dir + " | wc -l").out == "4\n", "%s", run("ls " + dir).out.c_str());
+}
+
 TEST(a_host_brings_a_token) {
     const string root = folder("hosted");
     write_text(root + "/a/metrics.jsonl", start_row() + train_rows(1, 5));

@@ -5,6 +5,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "llmc/base/json_value.h"
 #include "llmc/io/files/gguf_blocks.h"
 #include "llmc/io/files/safetensors.h"

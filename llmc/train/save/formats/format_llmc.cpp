@@ -6,6 +6,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "llmc/base/numbers/dtype.h"
 #include "llmc/train/save/formats/kind.h"
 

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 #include "llmc/io/files/manifest.h"
 #include "test/program.h"
 

@@ -7,5 +7,5 @@
 // Empty where this user has no home.
 std::string cache_path(const std::string& name);
 
-// Replaces the file whole, and makes its folder. False where that is not possible; errno has the reason.
-bool try_keep(const std::string& path, std::string_view text);
+// Replaces the file whole, and makes its folder. Returns the reason of a failure.
+std::string try_keep(const std::string& path, std::string_view text);

@@ -1,10 +1,9 @@
-#include "llmc/base/cache_file.h"
+#include "llmc/base/host/cache_file.h"
 
-#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 
-#include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
 
 std::string cache_path(const std::string& name) {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -12,10 +11,8 @@ std::string cache_path(const std::string& name) {
     return home && *home ? std::string(home) + "/.cache/train_gpt/" + name : "";
 }
 
-bool try_keep(const std::string& path, std::string_view text) {
+std::string try_keep(const std::string& path, std::string_view text) {
     std::error_code error;
     std::filesystem::create_directories(parent_directory(path), error);
-    if (!error) return try_replace_file(path, text);
-    errno = error.value();
-    return false;
+    return error ? error.message() : try_replace_file(path, text);
 }

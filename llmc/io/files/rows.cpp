@@ -1,0 +1,45 @@
+#include "llmc/io/files/rows.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+#include "llmc/base/output_file.h"
+
+// Bytes up to the end of the last newline; -errno.
+static int64_t bytes_of_lines(const Disk& disk, const std::string& path, uint64_t size) {
+    std::vector<char> block(size_t(std::min<uint64_t>(size, 1 << 16)));
+    for (uint64_t end = size; end > 0;) {
+        const size_t bytes = size_t(std::min<uint64_t>(block.size(), end));
+        const ssize_t n = disk.read(path, block.data(), bytes, end - bytes);
+        if (n != ssize_t(bytes)) return n < 0 ? n : -EIO;
+        const size_t newline = std::string_view(block.data(), bytes).rfind('\n');
+        if (newline != std::string_view::npos) return int64_t(end - bytes + newline + 1);
+        end -= bytes;
+    }
+    return 0;
+}
+
+int end_last_row(const Disk& disk, const std::string& path) {
+    uint64_t size = 0;
+    char last = '\n';
+    if (const int error = disk.size(path, &size)) return error == ENOENT ? 0 : error;
+    const ssize_t n = size ? disk.read(path, &last, 1, size - 1) : 1;
+    if (n != 1) return n < 0 ? int(-n) : EIO;
+    if (last == '\n') return 0;
+    int file;
+    if (const int error = disk.append(path, &file)) return error;       // of a link, too
+    const int64_t whole = last == '}' ? 0 : bytes_of_lines(disk, path, size);
+    int error = whole < 0 ? int(-whole) : 0;
+    if (last == '}') error = write_whole(disk, file, "\n", 1);
+    else if (!error) error = disk.truncate(path, uint64_t(whole));
+    const int closed = disk.close(file);
+    return error ? error : closed;
+}
+
+std::string try_append_row(const std::string& path, std::string_view row) {
+    std::string reason = try_own_file(path);
+    if (!reason.empty()) return reason;
+    if (const int error = end_last_row(posix_disk(), path)) return reason_of(error);
+    return try_append(path, row);
+}
