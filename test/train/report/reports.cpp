@@ -1,4 +1,6 @@
 // Files for other programs: TensorBoard's records, and Prometheus' text.
+#include <sys/stat.h>
+
 #include <cmath>
 #include <filesystem>
 
@@ -230,6 +232,19 @@ TEST(histograms_need_the_event_file) {
     const Ran ran = train_gpt(tiny_program_config("unfit", {{"log", {{"histograms", 5}}}}));
     EXPECT(ran.code == 78 && ran.err.find("log.histograms = 5 with log.tensorboard = false") != string::npos,
            "code %d, '%s'", ran.code, ran.err.c_str());
+}
+
+TEST(metrics_replace_no_file_of_a_run) {
+    const string run_dir = folder("own"), mine = folder("mine.prom"), pipe = folder("pipe.prom");
+    std::ofstream(mine) << "# mine";
+    EXPECT(mkfifo(pipe.c_str(), 0600) == 0, "no pipe");
+    for (const string& path : {run_dir + "/metrics.jsonl", run_dir + "/config.json", mine, pipe}) {
+        const string config = tiny_program_config("own", {{"log", {{"prometheus", path}}}});
+        const Ran ran = run("timeout 20 ./train_gpt " + config);
+        EXPECT(ran.code == 78 && ran.err.find(path) != string::npos && no_message(ran.err).empty(),
+               "%s: %d '%s'", path.c_str(), ran.code, ran.err.c_str());
+    }
+    EXPECT(text_of(mine) == "# mine" && !std::filesystem::exists(run_dir), "a file is replaced");
 }
 
 TEST(a_file_that_cannot_be_written_stops_nothing) {

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <tuple>
 
 #include "test/program.h"
 
@@ -169,6 +170,29 @@ TEST(saves_that_fail_do_not_end_the_run) {
     const Ran some = run("ulimit -f 200; ./train_gpt " + tiny_program_config("limit2") +
                          " --train.steps=2");
     EXPECT(some.code == 0 && some.err.empty(), "code %d, '%s'", some.code, some.err.c_str());
+}
+
+// Every program says which limit of the shell is too low, and which is enough.
+TEST(limits_of_the_shell_are_lines) {
+    if (kAddressSanitizer || kThreadSanitizer) return skip("a sanitizer has limits of its own");
+    const string config = tiny_program_config("limits"), ranks = " --parallel.ranks=2";
+    EXPECT(train_gpt(config).code == 0, "a run");
+    const string small = " --run.dir=" + folder("limits_small"), page = " --port=0";
+    const std::tuple<const char*, string, int> cases[] = {
+        {"ulimit -s 64", config + ranks, 78}, {"ulimit -s 64", config + " --plan", 78},
+        {"ulimit -s 64", "--watch=" + folder("limits") + page, 78},
+        {"ulimit -s 512", config + ranks + small, 0},
+        {"ulimit -S -s 64", config + " --plan", 0}, {"ulimit -f 0", config + small + "_f", 78},
+        {"ulimit -f 0", config + " --report", 78}};
+    for (const auto& [limit, args, code] : cases) {
+        // through a pipe, as the limit is also that of the test's own files
+        const Ran ran = run(fmt::format("({}; timeout 20 ./train_gpt {} 2>&1 >/dev/null; echo $?) | cat",
+                                        limit, args));
+        EXPECT(ran.out.ends_with(fmt::format("{}\n", code)), "%s %s: '%s'", limit, args.c_str(),
+               ran.out.c_str());
+        EXPECT(code == 0 || (has(ran.out, string(limit).substr(0, 9)) && no_message(ran.out).empty()),
+               "%s %s: '%s'", limit, args.c_str(), ran.out.c_str());
+    }
 }
 
 // A disk with room for one checkpoint of 1.6 MB: the first is saved and stays, the others are not begun.

@@ -52,6 +52,24 @@ TEST(tasks_are_scored_while_a_model_trains) {
            "evals.jsonl or answers");
     EXPECT(ran.out.find("task  choices ") != string::npos, "%s", ran.out.c_str());
 
+    // files and folders by link, and a part of a row, in the place of scores
+    const string mine = folder("mine"), others = folder("others"), scores = text_of(dir + "/evals.jsonl");
+    std::ofstream(mine) << scores << "{\"event\":\"ta";
+    std::filesystem::remove_all(dir + "/answers");
+    std::filesystem::create_directories(others);
+    std::filesystem::create_directory_symlink(others, dir + "/answers");
+    std::filesystem::remove(dir + "/evals.jsonl");
+    std::filesystem::create_hard_link(mine, dir + "/evals.jsonl");
+    const Ran by_link = train_gpt(config, "--evaluate=" + folder("choices.jsonl"));
+    const string after = text_of(dir + "/evals.jsonl");
+    EXPECT(by_link.code == 0 && by_link.err.find("answers is a link") != string::npos, "%d '%s'",
+           by_link.code, by_link.err.c_str());
+    EXPECT(after.starts_with(scores + "{\"event\":\"task\"") && lines_in(dir + "/evals.jsonl") == 7, "'%s'",
+           after.c_str());
+    EXPECT(text_of(mine).ends_with("\"ta") && std::filesystem::is_empty(others), "written through a link");
+    std::filesystem::remove(dir + "/answers");
+    std::ofstream(dir + "/evals.jsonl") << scores;
+
     // the steps are those of a run without tasks
     const Ran plain = train_gpt(config, "--eval.tasks=[] --run.dir=" + folder("plain"));
     EXPECT(plain.code == 0, "%s", plain.err.c_str());
