@@ -4,7 +4,7 @@
 #include <chrono>
 #include <vector>
 
-#include "llmc/base/cache_file.h"
+#include "llmc/base/host/cache_file.h"
 #include "llmc/base/console.h"
 #include "llmc/base/files.h"
 #include "llmc/base/json_value.h"
@@ -65,7 +65,7 @@ double best_tflops(double measured) {
     } catch (const JsonError&) {}       // damaged: written anew
     std::erase_if(rates, [&](const auto& rate) { return rate.first == key; });
     rates.emplace_back(key, measured);
-    try_keep(path, to_text(rates) + "\n");         // without the file, the next run measures
+    (void)try_keep(path, to_text(rates) + "\n");      // without the file, the next run measures
     return measured;
 }
 
