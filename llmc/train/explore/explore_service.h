@@ -2,7 +2,7 @@
 //
 //     /                the page; its state stands in its address
 //     /start.json      where the page begins: config, GPUs of the table, presets
-//     /plan.json?...   the object that --plan --json prints with these settings
+//     /plan.json?...   the object that --plan --json prints with these settings, without its settings
 //     /detail.json?... the same, and what it is made of: the config, its price, ZeRO's stages, the step drawn
 //     /speed.json?...  the same mesh on other numbers of GPUs
 //     /best.json?...   the fastest mesh of so many GPUs, by --plan=search

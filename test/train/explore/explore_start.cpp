@@ -21,6 +21,6 @@ TEST(a_page_without_a_config_prints_a_command_that_runs) {
     const string command = page.object("/detail.json", state)["command"];
     EXPECT(command.starts_with("./train_gpt '{}' --"), "%s", command.c_str());
     const Ran ran = run(command + " --json");
-    EXPECT(ran.code == 0 && json::parse(ran.out, nullptr, false) == page.object("/plan.json", state), "%s",
-           ran.err.c_str());
+    const json plan = without_settings(json::parse(ran.out, nullptr, false));
+    EXPECT(ran.code == 0 && plan == page.object("/plan.json", state), "%s", ran.err.c_str());
 }

@@ -39,10 +39,16 @@ inline string options(const string& query) {
     return text;
 }
 
+// What --plan prints, without the settings, which the page has besides.
+inline json without_settings(json plan) {
+    if (plan.is_object()) plan.erase("settings");
+    return plan;
+}
+
 inline json printed(const string& config, const string& query, const string& how = "--plan") {
     const Ran ran = run("./train_gpt " + config + options(query) + " " + how + " --json");
     EXPECT(ran.code == 0, "%s: %s", query.c_str(), ran.err.c_str());
-    return json::parse(ran.out, nullptr, false);
+    return without_settings(json::parse(ran.out, nullptr, false));
 }
 
 inline string empty_config() {
