@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 
 static std::string text_of(const char* name) {
     const char* text = getenv(name);
@@ -91,6 +92,14 @@ Launcher find_launcher() {
         "contradict: start the ranks by one launcher; for {} alone unset RANK WORLD_SIZE",
         outer.name, outer.rank, outer.world, text_of("RANK"), text_of("WORLD_SIZE"), outer.name);
     return outer;
+}
+
+bool is_mpirun(int process) {
+    std::string name;
+    std::getline(std::ifstream(fmt::format("/proc/{}/comm", process)), name);
+    for (const char* known : {"mpirun", "mpiexec", "orterun", "orted", "prterun", "prted"})
+        if (name == known) return true;
+    return false;
 }
 
 const Launcher& launcher() {

@@ -18,3 +18,4 @@ struct Launcher {
 
 const Launcher& launcher();
 Launcher find_launcher();           // by the environment of now
+bool is_mpirun(int process);        // mpirun itself, or its daemon on another host; by the process's name

@@ -86,7 +86,7 @@ static void kill_children(pid_t parent) {
 void end_launcher_later(pid_t launcher, double seconds) {
     static constexpr double kGrace = 1;
     const Fd fd(int(syscall(SYS_pidfd_open, launcher, 0)));
-    if (!fd || fork() != 0) return;
+    if (!fd || !is_mpirun(launcher) || fork() != 0) return;
     setsid();                                       // mpirun signals whole groups
     const Fd null(open("/dev/null", O_RDWR | O_CLOEXEC));
     for (const int stream : {0, 1, 2}) dup2(null.fd, stream);

@@ -13,8 +13,9 @@ bool first_to_speak();
 // Waits after the error line, long enough for other processes to notice.
 void hold_the_floor();
 
-// Ends a launcher (mpirun, orted) and its children if the launcher still lives after `seconds`: it waits for
-// a host that does not answer. Done by a new process, which outlives this one.
+// Ends mpirun or its daemon, and their children, if the launcher still lives after `seconds`: it waits for a
+// host that does not answer. Done by a new process, which outlives this one. Another parent, as a shell below
+// mpirun that may go on, is left alone.
 void end_launcher_later(pid_t launcher, double seconds);
 
 // Signals that end the process at once leave a note of the rank whose thread raised the signal.

@@ -29,14 +29,11 @@ static std::string line_of(const std::string& file) {
 
 // The cores of the nearest mpirun or its daemon above this process; 0: there is none.
 static int cores_of_mpirun() {
-    static constexpr const char* kNames[] = {"mpirun", "mpiexec", "orterun", "orted", "prterun", "prted"};
     int pid = getppid();
     for (int depth = 0; depth < 8 && pid > 1; depth++) {
-        const std::string folder = fmt::format("/proc/{}/", pid), name = line_of(folder + "comm");
         cpu_set_t cores;
-        if (std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames))
-            return sched_getaffinity(pid, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 0;
-        const std::string stat = line_of(folder + "stat");          // pid (name) state parent ...
+        if (is_mpirun(pid)) return sched_getaffinity(pid, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 0;
+        const std::string stat = line_of(fmt::format("/proc/{}/stat", pid));    // pid (name) state parent ...
         const size_t end = stat.rfind(") ");
         pid = end == std::string::npos ? 0 : atoi(stat.c_str() + std::min(stat.size(), end + 4));
     }

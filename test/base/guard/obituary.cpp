@@ -2,6 +2,7 @@
 #include "llmc/base/guard/obituary.h"
 
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -100,17 +101,20 @@ TEST(one_process_of_a_job_speaks) {
 TEST(a_launcher_that_does_not_end_is_ended) {
     int ends[2];                        // closed when nobody is left
     EXPECT(pipe(ends) == 0);
-    const auto start = [&](bool in_time) {
+    const auto start = [&](bool in_time, const char* name) {
         const pid_t launcher = fork();
         if (launcher == 0) {
+            setpgid(0, 0);
+            prctl(PR_SET_NAME, name);
             if (in_time) _exit(7);
             if (fork() >= 0) for (;;) pause();
         }
         return launcher;
     };
     int status = 0;
-    for (const bool in_time : {true, false}) {
-        const pid_t launcher = start(in_time);
+    for (const auto& [in_time, name] : {std::pair{true, "mpirun"}, {false, "orted"}, {false, "sh"}}) {
+        const bool shell = !strcmp(name, "sh");     // below mpirun: goes on
+        const pid_t launcher = start(in_time, name);
         usleep(20000);
         const pid_t self = fork();      // a supervisor, which ends at once
         if (self == 0) {
@@ -118,9 +122,14 @@ TEST(a_launcher_that_does_not_end_is_ended) {
             _exit(0);
         }
         waitpid(self, nullptr, 0);
+        if (shell) {
+            usleep(300000);
+            EXPECT(waitpid(launcher, &status, WNOHANG) == 0, "a shell is ended: %x", status);
+            kill(-launcher, SIGKILL);
+        }
         waitpid(launcher, &status, 0);
         if (in_time) EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 7, "status %x", status);
-        else EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGSTKFLT, "status %x", status);
+        else if (!shell) EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGSTKFLT, "status %x", status);
     }
     close(ends[1]);
     pollfd left = {.fd = ends[0], .events = POLLIN, .revents = 0};
