@@ -76,9 +76,11 @@ TEST(a_lost_peer_is_no_bug) {
         const Fatal of_call = test::fatal_of([&] { NCCL_CHECK(nullptr, c.error); });
         int polled[2] = {};
         ends(over("nccl", 2), [&](const Mesh& mesh) {
-            mesh.shard.barrier();
-            if (mesh.rank == 1) break_up(*nccl_rank.lines[0].comm->clique, c.error, "planted");
-            const Fatal e = test::fatal_of([&] { for (;;) mesh.world.barrier(); });
+            const Fatal e = test::fatal_of([&] {
+                mesh.shard.barrier();
+                if (mesh.rank == 1) break_up(*nccl_rank.lines[0].comm->clique, c.error, "planted");
+                for (;;) mesh.world.barrier();
+            });
             polled[mesh.rank] = e.code;
             throw e;
         });
