@@ -11,6 +11,7 @@ from small_models import NEW, check_texts, decoded, greedy, ids_of, llama_cpp, t
 # name: pattern of the tokenizer, settings of the model, whether a text begins with BOS
 KINDS = {
     "Qwen3": ("qwen2", {"qk_norm": "before"}, False),
+    "Qwen2": ("qwen2", {"qkv_bias": True}, False),
     "Llama with scaled positions and BOS": (
         "llama3",
         {"rope_scaling": {"type": "llama3", "factor": 4, "low": 1, "high": 4, "context": 64}}, True),

@@ -55,7 +55,7 @@ void print_header(const Config& cfg, const StartInfo& info, const std::string& o
     else print("matmul  of unknown rate: no mfu, unless log.peak_tflops gives it\n");
     if (cfg.sample.every > 0 && cfg.data.tokenizer.empty())
         print("samples none: they need data.tokenizer (sample.every=0 leaves them out)\n");
-    print("exports {}\n", exports_of(m));
+    print("exports: {}\n", exports_of(m));
     print("writes  {}/\n", for_terminal(cfg.run.dir));
     if (!origin.empty()) print("goes on from {}\n", for_terminal(origin));
     print("\n");

@@ -105,10 +105,11 @@ void remove_file(const std::string& path);                              // if it
 // Ends with exit code 77 where a value is NaN or infinite. file, tensor: names for the message.
 template <class T>
 void check_finite(std::span<const T> values, const std::string& file, const std::string& tensor) {
-    for (size_t i = 0; i < values.size(); i++)
-        if (!std::isfinite(float(values[i])))
-            fatal(kExitNotFinite, __FILE__, __LINE__, "{}: the tensor '{}' has a weight that is {:g}; no "
-                  "model computes with it", file, tensor, float(values[i]));
+    bool finite = true;
+    for (const T& v : values) finite &= std::isfinite(float(v));
+    if (!finite)
+        fatal(kExitNotFinite, __FILE__, __LINE__, "{}: the tensor '{}' holds NaN or infinity: no model "
+              "computes with it", file, tensor);
 }
 
 // Calls f(row, rows) for slices of a tensor: half a MB each, or 64 rows.

@@ -86,7 +86,7 @@ std::string exports_of(const ModelConfig& model) {
     std::string text;
     for (const Format* f : kFormats)
         if (in_the_way_of(*f, model).empty()) text += (text.empty() ? "" : ", ") + std::string(f->prefix);
-    return text.empty() ? "none: " + in_the_way_of(*kFormats[0], model) : text;
+    return text.empty() ? "none, because " + in_the_way_of(*kFormats[0], model) : text;
 }
 
 // False as well for files that cannot be read.

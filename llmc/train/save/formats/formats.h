@@ -20,7 +20,7 @@ void check_head(const ForeignModel& m, const Tensor& wte);      // refuses a hea
 // Exports, to = "PREFIX:PATH".
 void check_export_format(const std::string& to);                // refuses other names
 void check_export_kind(const std::string& to, const ModelConfig& model);    // refuses a model of no kind
-std::string exports_of(const ModelConfig& model);       // "hf, gguf", or "none: " and the reason
+std::string exports_of(const ModelConfig& model);       // "hf, gguf", or "none, because ..."
 // Whether files are there that the export replaces. Without `overwrite` these have to be an export of this
 // program.
 bool replaces_export(const std::string& to, const ModelConfig& model, bool overwrite);
