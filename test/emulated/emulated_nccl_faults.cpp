@@ -95,15 +95,22 @@ static __global__ void add_one(float* p) { *p += 1; }
 // The device waits for a rank that is gone, and the host, which never waits for the device, fills its queue.
 TEST(a_host_that_only_launches_sees_a_lost_peer) {
     constexpr int kMost = 20000;
-    int launched = 0;
+    std::atomic<int> launched = 0;
+    int code = 0;
     const Fatal e = ends(over("nccl", 2), [&](const Mesh& mesh) {
         Device<float> x(64);
         mesh.shard.barrier();
+        while (mesh.rank == 1 && launched == 0) std::this_thread::yield();
         CHECK_INPUT(mesh.rank == 0, "rank 1 has enough");
         mesh.shard.all_gather(x.p, x.p, 32);
-        for (; launched < kMost; launched++) launch(add_one, dim3(1), dim3(1), 0, {}, x.p);
+        const Fatal lost = test::fatal_of([&] {
+            for (; launched < kMost; launched++) launch(add_one, dim3(1), dim3(1), 0, {}, x.p);
+        });
+        code = lost.code;
+        throw lost;
     });
-    EXPECT(e.code == kExitConfig && launched < 1000, "%d: %s; %d launches", e.code, e.what(), launched);
+    EXPECT(e.code == kExitConfig && code == kExitRestart && launched > 0 && launched < 1000,
+           "%d: %s; %d after %d launches", e.code, e.what(), code, launched.load());
 }
 
 TEST(calls_that_do_not_fit_are_told) {
