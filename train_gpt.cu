@@ -20,16 +20,17 @@ every rank. README.md explains the settings, llmc/README.md has a line for every
 namespace PRECISION {
 
 // Figures of the header: sums over the ranks, or the fullest rank's. All ranks together.
-static StartInfo start_info(const Config& cfg, const Model& model, const RunData& data) {
+static StartInfo start_info(const Config& cfg, const Model& model, const RunData& data, RunState before) {
     const Axis& world = model.mesh.world;
-    const double samples = double(cfg.train.steps) * double(model.pipeline.batch_rows);
-    return {.device = ops::device_name(), .precision = cfg.run.precision.text(), .data = data.describe(),
+    const int64_t rows = std::max(int64_t(0), cfg.train.steps - before.step) * model.pipeline.batch_rows;
+    const uint64_t evals = model.pipeline.rows_of_evaluation(data.val, cfg.eval.batches);
+    return {.device = ops::device_name(), .precision = cfg.run.precision.text(), .data = data.describe(evals),
             .rows = data.describe_rows(), .threads = context.threads, .world = world.size,
             .params = int64_t(model.zero.layout.parameters), .vocab = data.vocab,
             .micro_batch = cfg.train.micro_batch,
-            .plan_bytes = size_t(largest_over(world, double(model.bytes()))),
-            .bus_id = ops::device_bus_id(), .peak_tflops = peak_tflops(world, cfg.log),
-            .epochs = epochs_of(data.train, samples)};
+            .plan_bytes = size_t(largest_over(world, double(model.bytes()))), .bus_id = ops::device_bus_id(),
+            .peak_tflops = peak_tflops(world, cfg.log), .tokens = before.tokens + rows * cfg.model.context,
+            .epochs = epochs_of(data.train, double(before.sample + rows))};
 }
 
 // Between two steps: validation, tasks and a text. A signal may interrupt each; then no line is logged.
@@ -66,17 +67,17 @@ int train(Config cfg, const Mesh& mesh) {
     const bool samples = cfg.sample.every > 0 && data.tokenizer;
     cfg.model.vocab = data.vocab;
     cfg.train.micro_batch = fitting_micro_batch(cfg, mesh, samples, available_to_rank(mesh), saved_batch);
-    if (origin) check_settings(cfg, *origin, mesh.rank == 0);
+    if (origin) check_settings(cfg, *origin, data.contents, mesh.rank == 0);
     Model model(cfg, mesh, cfg.train.micro_batch, samples);         // planned, not yet allocated
     Checkpoint checkpoint(cfg, model.zero, model.votes, model.snapshot, data.tokenizer_files);
-    const StartInfo info = start_info(cfg, model, data);
+    const StartInfo info = start_info(cfg, model, data, origin ? origin->state() : RunState());
     warm_up(cfg, model, model.pipeline.rows_of_evaluation(data.val, cfg.eval.batches),
             samples ? data.prompt.size() : 0);
     choose_kernels(cfg, model);
     const PeakMemory memory(mesh.world);                            // measures from here
     model.allocate();
     phase(Phase::Load, 0);
-    RunState state = checkpoint.load_or_init(origin);
+    RunState state = checkpoint.load_or_init(origin, data.contents);
     const int64_t first = state.step;
     std::optional<Loader> loader;
     std::optional<Generator> generator;
@@ -87,7 +88,7 @@ int train(Config cfg, const Mesh& mesh) {
     StepLog step_log(cfg, info, model, log, state);
 
     Signals asked;                                                  // of any rank: by step sums or agree()
-    for (;; state.advance(model.pipeline.batch_rows)) {
+    for (;; state.advance(model.pipeline.batch_rows, cfg.model.context)) {
         const int64_t step = state.step;                            // steps done
         const bool last = step >= cfg.train.steps;
         const Due due = due_at(cfg, state, generator.has_value());

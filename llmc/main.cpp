@@ -105,7 +105,7 @@ static void adopt_model(Options& options) {
 }
 
 static int run(Options& options) {
-    if (options.help) print("{}", help_text(help_on_formats()));
+    if (options.help) print("{}", help_text(help_on_formats(), options.config_path));
     else if (options.version) print("{}", version_text(libraries()));
     if (options.help || options.version) return kExitDone;
     if (options.watch) return watch_runs(*options.watch, {options.port, options.host});

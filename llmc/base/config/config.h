@@ -83,7 +83,7 @@ struct OptimizerConfig {
     int64_t momentum_warmup = 300;
     Choice<Polynomial> polynomial = Polynomial::Polar;
     int iterations = 0;
-    bool cautious = false;
+    bool cautious = false, cautious_adamw = false;
     double embed_lr = 0, head_lr = 0, vector_lr = 0;
     double lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, grad_clip = 1.0;
     Choice<LrSchedule> schedule = LrSchedule::Cosine;
@@ -102,7 +102,9 @@ struct OptimizerConfig {
         f("polynomial", polynomial, "of Muon's iterations toward an orthogonal matrix");
         f("iterations", iterations, "of the polynomial; 0: as many as suit it (polar 5, quintic 5, cubic 12)",
           range(0, 100));
-        f("cautious", cautious, "weight decay only where update and weight have one sign");
+        f("cautious", cautious, "weight decay only where update and weight have one sign; with kind = muon "
+          "of Muon's matrices alone");
+        f("cautious_adamw", cautious_adamw, "with kind = muon: cautious for AdamW's matrices too");
         f("embed_lr", embed_lr, "peak learning rate of embeddings, by the schedule of lr; 0: lr",
           range(0, 10));
         f("head_lr", head_lr, "peak learning rate of an untied head; 0: lr", range(0, 10));
@@ -182,7 +184,7 @@ struct CheckpointConfig {
         f("keep_every", keep_every, "also keep checkpoints whose step is a multiple of this number; 0: off",
           at_least(0));
         f("resume", resume,
-          "auto: go on from the newest checkpoint of run.dir; never; or a checkpoint folder");
+          "auto: go on from the newest checkpoint of run.dir; never; a folder step_N, or a run (its newest)");
         f("async", async, "write to disk while training goes on");
         f("override", override_, "keys whose values may differ from those of the checkpoint");
     }

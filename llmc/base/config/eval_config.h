@@ -7,12 +7,20 @@
 #include "llmc/base/config/visit.h"
 
 struct EvalConfig {
-    int64_t every = 250, batches = 20;
+    static constexpr int64_t kTokens = 1 << 19;         // evaluated at most where batches = -1
+    int64_t every = 250, batches = -1;
     std::vector<std::string> tasks;
     int64_t task_every = 0, task_limit = 0;
     std::string task_folder = "data/evals";
 
     bool due(int64_t step, bool last) const { return every && (last || step % every == 0); }
+    // Rows to evaluate of a set. batch_rows: of a step; context: tokens of a row.
+    uint64_t rows_of(uint64_t set_rows, uint64_t batch_rows, uint64_t context) const {
+        if (batches == 0) return set_rows;
+        const uint64_t most =
+            batches > 0 ? uint64_t(batches) * batch_rows : (kTokens + context - 1) / context;
+        return most < set_rows ? most : set_rows;
+    }
     bool tasks_due(int64_t step, bool last) const {
         return !tasks.empty() && (last || (task_every && step % task_every == 0));
     }
@@ -20,8 +28,8 @@ struct EvalConfig {
     template <class F> void visit(F&& f) {
         f("every", every,
           "steps between evaluations, also before the first step and after the last; 0: never", at_least(0));
-        f("batches", batches, "batches of train.batch_tokens, always the same rows; 0: every row of the set",
-          range(0, kMany));
+        f("batches", batches, "batches of train.batch_tokens, always the same rows; 0: every row of the set; "
+          "-1: every row, 524,288 tokens of them at most", range(-1, kMany));
         f("tasks", tasks, "tasks to score, by name or file (data/evals.py brings some); needs "
           "data.tokenizer");
         f("task_every", task_every, "steps between scores of the tasks, also before the first step and after "

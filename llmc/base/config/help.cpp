@@ -16,11 +16,13 @@ static const char* const kHead =
     "    ./train_gpt scripts/quickstart.json --plan                 what it would need\n"
     "    ./train_gpt scripts/quickstart.json --generate=\"Once\"      text from what was trained\n"
     "\n"
+    "CONFIG.json may also be a preset's name (gpt2_124M), the folder of a run, or a checkpoint's, step_N.\n"
     "A value on the command line goes before the file's, the last of several before the others. Lists are "
     "JSON.\n"
+    "Integers may be written 1e8, 100M or 2B.\n"
     "\n"
     "Flags\n"
-    "  --help                           this text\n"
+    "  --help [SECTION]                 this text, or the settings of a section: --help optimizer\n"
     "  --version                        commit, backends, libraries\n"
     "  --plan                           print whether the config fits, and its memory plan, allocate\n"
     "                                   nothing; of several ranks the fullest: of threads with\n"
@@ -34,15 +36,19 @@ static const char* const kHead =
     "  --json                           with --plan: one JSON object\n"
     "  --generate=TEXT                  continue the text with model.init, or the newest checkpoint of\n"
     "                                   run.dir, up to the end-of-text token. The model sees the text's\n"
-    "                                   tokens alone, behind BOS where the tokenizer adds one\n"
+    "                                   tokens alone, behind BOS where the tokenizer adds one. TEXT - reads\n"
+    "                                   standard input, without the last newline\n"
     "  --chat                           with --generate: the text is a message to a model that was tuned to\n"
     "                                   answer. It is put into the model's chat template; the answer is\n"
     "                                   printed\n"
     "  --system=TEXT                    with --chat: the system message, instead of the template's own\n"
     "  --evaluate=TASK,...              score model.init, or the newest checkpoint, on tasks: a table, rows\n"
-    "                                   in run.dir/evals.jsonl, answers in run.dir/answers\n"
+    "                                   in run.dir/evals.jsonl, answers in run.dir/answers. The task loss:\n"
+    "                                   loss, perplexity and bits per byte of all of data.val\n"
     "  --export=FORMAT:PATH             write the weights of model.init, or of the newest checkpoint, for\n"
-    "                                   another program; an older export of this program is replaced\n"
+    "                                   another program; an older export of this program is replaced\n";
+
+static const char* const kMoreFlags =
     "  --overwrite                      with --export: replace files that another program wrote, too\n"
     "  --watch=DIR                      serve a page of all runs below DIR, on 127.0.0.1: curves, texts,\n"
     "                                   scores, live. Needs no config; training never waits for it\n"
@@ -118,10 +124,22 @@ static void append_field(std::string& out, const Field& f) {
     append_wrapped(out, f.meaning + domain(f) + missing(f), kMeaning);
 }
 
-std::string help_text(const std::string& formats) {
+// A section, or a setting; empty: there is no such.
+static std::string help_on(const std::string& topic, const std::vector<Field>& all) {
+    std::string out;
+    for (const Section& s : sections())
+        if (s.name == topic) out = s.name + ": " + s.meaning + "\n";
+    for (const Field& f : all)
+        if (f.path() == topic || (!topic.empty() && f.section == topic)) append_field(out, f);
+    return out;
+}
+
+std::string help_text(const std::string& formats, const std::string& topic) {
     Config defaults;
     const std::vector<Field> all = fields(defaults);
-    std::string out = kHead + formats + "\nSettings, with their defaults\n";
+    std::string out = help_on(topic, all);
+    if (!out.empty()) return out;
+    out = kHead + formats + kMoreFlags + "\nSettings, with their defaults\n";
     for (const Field& f : all)
         if (f.section.empty()) append_field(out, f);
     for (const Section& s : sections()) {

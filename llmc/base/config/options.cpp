@@ -14,6 +14,7 @@
 #include "llmc/base/config/cxxopts.h"
 #include "llmc/base/config/depth.h"
 #include "llmc/base/config/fields.h"
+#include "llmc/base/config/first_argument.h"
 #include "llmc/base/config/known_names.h"
 
 static const char* const kUsage =
@@ -32,6 +33,26 @@ static void check_flag_name(const std::string& name) {
                              "export", "overwrite", "watch", "explore", "port", "host", "report"})
         CHECK_INPUT(edit_distance(name.substr(0, 32), flag) > 2 || name == "about",
                     "--{}: there is no such flag. Did you mean --{}?", name.substr(0, 200), flag);
+}
+
+// Flags that take a value, and what stands for it in a message.
+static const char* value_of_flag(const std::string& flag) {
+    static constexpr std::pair<const char*, const char*> kFlags[] = {
+        {"--generate", "TEXT"}, {"--system", "TEXT"}, {"--evaluate", "TASK,..."}, {"--export", "FORMAT:PATH"},
+        {"--watch", "DIR"}, {"--port", "N"}, {"--host", "ADDRESS"}};
+    for (const auto& [name, value] : kFlags)
+        if (flag == name) return value;
+    return nullptr;
+}
+
+// cxxopts would take the next option for the value. --generate=--text is a text.
+static void check_values(std::span<const char* const> args) {
+    for (size_t i = 0; i < args.size(); i++) {
+        const char* const value = value_of_flag(args[i]);
+        const bool there = i + 1 < args.size() && !std::string_view(args[i + 1]).starts_with("--");
+        CHECK_INPUT(!value || there, "{} needs a value: write {}={}{}", args[i], args[i], value,
+                    i + 1 < args.size() ? "; found " + std::string(args[i + 1]).substr(0, 200) : "");
+    }
 }
 
 // Refuses "-b" and the like: flags of llm.c, or settings with a dash too few. cxxopts would read each letter.
@@ -156,12 +177,24 @@ static void check_programs(const Options& o) {
                 "no config given (./train_gpt '{{}}' takes all defaults)\n{}", kUsage);
 }
 
+// Loads the config. A folder sets what it stands for; the command line may override.
+static void load_first(Options& o) {
+    const FirstArgument first = first_argument(o.config_path);
+    o.config_path = first.config;
+    if (!o.config_path.empty()) o.config = load_config(o.config_path);
+    if (!first.run_dir.empty()) set_value(o.config, "run.dir", first.run_dir);
+    const bool reads = o.generate || o.evaluate || o.export_to;
+    if (!first.step.empty()) set_value(o.config, reads ? "model.init" : "checkpoint.resume", first.step);
+}
+
 Options parse_command_line(int argc, const char* const* argv, void (*complete)(Options&)) {
     CHECK_INPUT(argc > 1, "no config given\n{}", kUsage);
     check_dashes({argv + 1, size_t(argc - 1)});
+    check_values({argv + 1, size_t(argc - 1)});
     const cxxopts::ParseResult flags = parse_flags(argc, argv);
     Options o;
-    o.help = has_flag(flags, "help");
+    o.help = flags.count("help");
+    if (o.help) o.config_path = flags["help"].as<std::string>();      // --help=SECTION
     o.version = has_flag(flags, "version");
     if (flags.count("plan")) o.plan = flags["plan"].as<std::string>();
     o.json = has_flag(flags, "json");
@@ -191,8 +224,8 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
     }
     if (o.help || o.version) return o;
     check_programs(o);
-    if (!o.config_path.empty()) o.config = load_config(o.config_path);
     o.program = "./train_gpt " + (for_shell(o.config_path.empty() ? "{}" : o.config_path));
+    load_first(o);
     for (const auto& [path, value] : o.settings) set_value(o.config, path, value);
     if (o.evaluate) o.config.eval.tasks = names_in(*o.evaluate);
     apply_depth(o.config);

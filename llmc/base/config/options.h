@@ -9,7 +9,7 @@
 
 struct Options {
     Config config;              // resolved and checked; defaults with --help and --version
-    std::string config_path;    // or the config itself, {...}; empty: none
+    std::string config_path;    // or the config itself, {...}; empty: none; with --help the section
     bool help = false, version = false, json = false, explore = false;
     std::optional<std::string> plan;          // --plan: ""; --plan=search
     std::string program;                      // "./train_gpt CONFIG"
@@ -38,5 +38,6 @@ std::string for_shell(const std::string& text);
 std::string with_settings(std::string program,
                           const std::vector<std::pair<std::string, std::string>>& settings);
 
-// Text of --help: usage, every key with default and meaning, exit codes. formats: lines on --export.
-std::string help_text(const std::string& formats = "");
+// Text of --help: usage, every key with default and meaning, exit codes. formats: lines on --export. topic: a
+// section or a setting, to be shown alone; any other topic shows all.
+std::string help_text(const std::string& formats = "", const std::string& topic = "");

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <type_traits>
 
@@ -27,8 +28,25 @@ static bool assign(Word& to, const Json& v) { return v.is_string() && to.parse(v
 // + 0.0: removes the sign of -0, as JSON's -0 is an integer and reads back without a sign
 static bool assign(double& to, const Json& v) { return v.is_number() && (to = v.number() + 0.0, true); }
 
+// "100M" and "1.5B". Without k: 64k may mean 64,000 or 65,536.
+static std::optional<double> number_in(const std::string& text) {
+    if (!text.ends_with('M') && !text.ends_with('B')) return std::nullopt;
+    const double unit = text.ends_with('M') ? 1e6 : 1e9;
+    double number;
+    const char* const end = text.data() + text.size() - 1;
+    const auto [rest, error] = std::from_chars(text.data(), end, number);
+    if (rest != end || error != std::errc()) return std::nullopt;
+    const double value = number * unit, whole = std::round(value);
+    const bool rounded = std::abs(value - whole) < 1e-6 * std::max(1.0, std::abs(number));     // 1.1M
+    return rounded ? whole : value;
+}
+
 // 1e6 is an integer too
 template <class T> requires std::is_integral_v<T> static bool assign(T& to, const Json& v) {
+    if (v.is_string()) {
+        const std::optional<double> number = number_in(v.string());
+        return number && assign(to, Json(*number));
+    }
     if (!v.is_number()) return false;
     const double d = v.number();
     if (!(std::abs(d) < 0x1p63) || d != std::floor(d)) return false;
@@ -82,8 +100,10 @@ template <class T> static bool has_nul(const T& value) {
 // `where` starts the message: "config.json: train.steps = " or "--train.steps="
 static void set_field(const Field& f, const Json& v, const std::string& where, const std::string& shown) {
     const bool typed = std::visit([&](auto* p) { return assign(*p, v); }, f.value);
-    CHECK_INPUT(typed && allowed(f), "{}{}: expected {}\n       {}: {}", where, shown,
-                expected(f), f.path(), f.meaning);
+    const std::string text = v.is_string() ? v.string() : "";
+    const bool thousands = text.size() > 1 && isdigit(uint8_t(text[0])) && strchr("kK", text.back());
+    CHECK_INPUT(typed && allowed(f), "{}{}: expected {}{}\n       {}: {}", where, shown, expected(f),
+                thousands ? "; k may be 1000 or 1024: write the number in full" : "", f.path(), f.meaning);
     const bool nul = std::visit([](auto* p) { return has_nul(*p); }, f.value);
     CHECK_INPUT(!nul, "{}{}: no setting has the character NUL (\\u0000)", where, shown);
 }
@@ -117,6 +137,8 @@ void set_value(Config& cfg, const std::string& path, const std::string& text) {
                          std::holds_alternative<Word*>(f->value);
     const bool is_glob = std::holds_alternative<std::vector<Corpus>*>(f->value) && !text.starts_with("[");
     const bool is_word = std::holds_alternative<RopeScaling*>(f->value) && !text.starts_with("{");
+    const bool is_integer = std::holds_alternative<int*>(f->value) ||
+                            std::holds_alternative<int64_t*>(f->value);
     double number;
     const char* end = text.data() + text.size();
     const auto [rest, error] = std::from_chars(text.data(), end, number);
@@ -126,6 +148,7 @@ void set_value(Config& cfg, const std::string& path, const std::string& text) {
         v = is_text || is_glob || is_word ? Json(text) : parse_json(text);
     } catch (const JsonError&) {
         if (is_number) v = number;
+        else if (is_integer) v = text;          // 100M
     }
     set_field(*f, v, "--" + path + "=", text.size() > 80 ? text.substr(0, 77) + "..." : text);
     cfg.named.push_back(path);

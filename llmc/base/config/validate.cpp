@@ -120,6 +120,8 @@ void validate(const Config& cfg) {
                 "log.histograms = {} with log.tensorboard = false: histograms go into TensorBoard's event "
                 "file; set log.tensorboard to true, or log.histograms to 0", c.log.histograms);
     CHECK_INPUT(c.run.dir != "", "run.dir is empty: name a folder for what the run writes");
+    CHECK_INPUT(c.checkpoint.resume != "", "checkpoint.resume is empty: expected auto, never, a folder "
+                "step_N that a run has saved, or the folder of a run");
     CHECK_INPUT(c.model.init != "",
                 "model.init is empty: set it to random, a folder step_N, or FORMAT:PATH as --help has it");
     const OptimizerConfig& o = c.optimizer;

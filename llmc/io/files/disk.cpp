@@ -1,6 +1,7 @@
 #include "llmc/io/files/disk.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -85,6 +86,14 @@ Disk posix_disk() {
                 std::error_code error;
                 *bytes = uint64_t(fs::space(path, error).available);
                 return error.value();
+            },
+            // NFS asks for a file opened to write
+            .is_read = [](auto& path, Fd* claim) {
+                Fd file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+                if (!file) return false;
+                if (flock(file.fd, LOCK_EX | LOCK_NB) != 0) return errno == EWOULDBLOCK;
+                *claim = std::move(file);
+                return false;
             }};
 }
 
@@ -103,7 +112,7 @@ Disk noticed(const Disk& disk, const std::function<void()>& done) {
             .rename = then_done(disk.rename), .remove = then_done(disk.remove),
             .truncate = then_done(disk.truncate), .list = then_done(disk.list),
             .size = then_done(disk.size), .read = then_done(disk.read),
-            .free_bytes = then_done(disk.free_bytes)};
+            .free_bytes = then_done(disk.free_bytes), .is_read = disk.is_read};
 }
 
 int write_whole(const Disk& disk, int file, const void* data, size_t bytes) {

@@ -33,6 +33,9 @@ struct Disk {
     std::function<int(Path, uint64_t*)> size;           // of a file; EISDIR: a folder; ESPIPE: another thing
     std::function<ssize_t(Path, void*, size_t, uint64_t offset)> read; // up to `bytes`; -errno
     std::function<int(Path, uint64_t*)> free_bytes;
+    // Whether a program holds the file (flock). If not, `claim` keeps programs from it until closed. May be
+    // empty: nothing is held.
+    std::function<bool(Path, Fd* claim)> is_read = {};
 };
 
 Disk posix_disk();

@@ -95,6 +95,14 @@ void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& 
     fflush(stdout);
 }
 
+// A finished run was started again.
+static void print_complete(const Config& cfg) {
+    const bool scheduled = cfg.optimizer.schedule != LrSchedule::Constant;
+    print("\ncomplete: all {} were trained before. To train on: --train.steps={}{}",
+          counted(cfg.train.steps, "step"), 2 * cfg.train.steps,
+          scheduled ? " --checkpoint.override='[\"train.steps\"]'" : "");
+}
+
 void RunLog::done(const RunState& state, const StepMeter::Totals& totals, size_t peak_bytes) {
     if (!writes_) return;
     const double seconds = seconds_now() - start_, tokens = double(totals.steps * cfg_.train.batch_tokens);
@@ -103,7 +111,8 @@ void RunLog::done(const RunState& state, const StepMeter::Totals& totals, size_t
               .add("peak_bytes", peak_bytes)
               .add("seconds", std::round(seconds * 1e3) / 1e3)
               .str());
-    print("\ndone    {} in {}", counted(state.step, "step"), human_seconds(seconds));
+    if (totals.steps == 0 && cfg_.train.steps > 0) print_complete(cfg_);
+    else print("\ndone    {} in {}", counted(state.step, "step"), human_seconds(seconds));
     if (totals.steps)
         print(", {} a step, {} tokens/s", human_seconds(1e-3 * totals.ms / double(totals.steps)),
               grouped(std::llround(1e3 * tokens / totals.ms)));

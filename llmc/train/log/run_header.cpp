@@ -35,9 +35,15 @@ static void warn_of_repeats(const std::vector<Epochs>& all) {
             human_count(worst->count), kRepeats);
 }
 
+static void warn_of_warmup(const Config& cfg) {
+    const int64_t warmup = cfg.optimizer.warmup, steps = cfg.train.steps;
+    if (steps == 0 || warmup <= steps) return;
+    warning("optimizer.warmup = {} is longer than the run of train.steps = {}: the learning rate ends at "
+            "{:.0f}% of optimizer.lr", warmup, steps, 100 * double(steps) / double(warmup));
+}
+
 void print_header(const Config& cfg, const StartInfo& info, const std::string& origin) {
     const ModelConfig& m = cfg.model;
-    const int64_t tokens = cfg.train.steps * cfg.train.batch_tokens;
     print("model   {}, {}, {}, context {}, vocabulary {}: {} parameters\n", counted(m.layers, "layer"),
           counted(m.heads, "head"), counted(m.channels, "channel"), m.context, grouped(info.vocab),
           human_count(double(info.params)));
@@ -47,7 +53,7 @@ void print_header(const Config& cfg, const StartInfo& info, const std::string& o
     if (!info.data.empty()) print("data    {}\n", info.data);
     if (!info.rows.empty()) print("rows    {}\n", info.rows);
     print("steps   {} of {} tokens ({} x {} at once), {} tokens in all{}\n", grouped(cfg.train.steps),
-          grouped(cfg.train.batch_tokens), info.micro_batch, m.context, human_count(double(tokens)),
+          grouped(cfg.train.batch_tokens), info.micro_batch, m.context, human_count(double(info.tokens)),
           shown_epochs(info.epochs));
     print("memory  {} planned{}\n", human_bytes(double(info.plan_bytes)),
           info.world > 1 ? " on the fullest rank" : "");
@@ -61,4 +67,5 @@ void print_header(const Config& cfg, const StartInfo& info, const std::string& o
     print("\n");
     fflush(stdout);
     warn_of_repeats(info.epochs);
+    warn_of_warmup(cfg);
 }

@@ -20,6 +20,7 @@ struct StartInfo {
     size_t plan_bytes = 0;
     std::string bus_id;             // of this rank's device, for NVML; empty: no GPU
     double peak_tflops = 0;         // matmul rate of all ranks together; 0: unknown
+    int64_t tokens = 0;             // of all steps, with those before this start
     std::vector<Epochs> epochs;     // of data.train, over all steps
 };
 

@@ -17,8 +17,8 @@ double model_flops_per_token(const ModelConfig& settings, int64_t params) {
 }
 
 StepMeter::StepMeter(const Config& cfg, double f, double peak, const std::string& bus_id, RunState& s)
-    : steps(cfg.train.steps), batch_tokens(cfg.train.batch_tokens), flops(f), peak_tflops(peak), state(s),
-      energy(bus_id) {}
+    : steps(cfg.train.steps), batch_tokens(cfg.train.batch_tokens), first_step(s.step),
+      first_tokens(s.tokens), flops(f), peak_tflops(peak), state(s), energy(bus_id) {}
 
 void StepMeter::begin() {
     step_begin = seconds_now();
@@ -28,7 +28,7 @@ void StepMeter::begin() {
 
 void StepMeter::measure(StepReport& r, double end) {
     energy.read();
-    r.tokens = r.step * batch_tokens;
+    r.tokens = first_tokens + (r.step - first_step) * batch_tokens;
     r.ms = std::max(1e3 * (end - step_begin), 1e-3);
     r.tokens_per_s = double(batch_tokens) / r.ms * 1e3;
     r.tflops = r.tokens_per_s * 1e-12 * flops;

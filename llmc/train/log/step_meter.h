@@ -48,6 +48,7 @@ struct StepMeter {
 
 private:
     int64_t steps, batch_tokens;    // of the run; of a step
+    int64_t first_step, first_tokens;           // before this start
     double flops, peak_tflops;
     RunState& state;
     EnergyMeter energy;

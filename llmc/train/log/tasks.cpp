@@ -1,6 +1,7 @@
 #include "llmc/train/log/tasks.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "llmc/base/console.h"
 #include "llmc/base/files.h"
@@ -36,6 +37,21 @@ void write_result(const std::string& run_dir, int64_t step, const TaskResult& re
     if (reason.empty()) reason = try_replace_file(folder + "/" + result.task + ".jsonl", answers);
     if (!reason.empty())
         warning("cannot write scores of {} to {}: {}. They are missing there.", result.task, run_dir, reason);
+}
+
+void write_loss(const std::string& run_dir, int64_t step, const WholeLoss& r) {
+    const double perplexity = std::exp(r.loss);
+    JsonLine row("val");
+    row.add("step", step).add("loss", r.loss).add("perplexity", perplexity).add("tokens", r.tokens);
+    if (r.bits_per_byte) row.add("bits_per_byte", *r.bits_per_byte);
+    make_directories(run_dir);
+    const std::string path = run_dir + "/evals.jsonl";
+    if (const std::string reason = try_append_row(path, row.str()); !reason.empty())
+        warning("cannot write the loss to {}: {}. It is missing there.", path, reason);
+    print("{}\n", table({{"task", "tokens", "loss", "perplexity", "bits per byte"},
+                         {"loss", grouped(r.tokens), fmt::format("{:.5f}", r.loss),
+                          fmt::format("{:.3f}", perplexity),
+                          r.bits_per_byte ? fmt::format("{:.4f}", *r.bits_per_byte) : "n/a"}}, "l"));
 }
 
 std::string table_of_results(std::span<const TaskResult> results) {

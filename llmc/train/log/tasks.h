@@ -16,6 +16,10 @@ std::vector<LoadedTask> load_tasks(const Config& cfg, const std::optional<Tokeni
 void write_result(const std::string& run_dir, int64_t step, const TaskResult& result,
                   const std::string& answers);
 
+// The result of the task "loss": a row in run_dir/evals.jsonl, and a table on the screen. Rank 0 alone.
+struct WholeLoss { double loss; std::optional<double> bits_per_byte; int64_t tokens; };
+void write_loss(const std::string& run_dir, int64_t step, const WholeLoss& r);
+
 // "task, documents, accuracy, ..." in columns.
 std::string table_of_results(std::span<const TaskResult> results);
 

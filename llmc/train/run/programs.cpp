@@ -1,10 +1,14 @@
 #include "llmc/train/run/programs.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
+#include <vector>
 
 #include "llmc/base/console.h"
 #include "llmc/base/json.h"
@@ -23,10 +27,13 @@ namespace PRECISION {
 
 // The weights of a program: model.init if set, else the newest checkpoint of run.dir. Takes over the model's
 // shape, and the model's tokenizer if the settings name no tokenizer or the model is a checkpoint. unusable:
-// the reason why the model's tokenizer cannot be used; empty: usable.
-static std::string weights_of(Config& cfg, const Axis& world, const char* flag, std::string* unusable) {
+// the reason why the model's tokenizer cannot be used; empty: usable. `held` keeps a run from pruning the
+// checkpoint until this program ends.
+static std::string weights_of(Config& cfg, const Axis& world, const char* flag, std::string* unusable,
+                              HeldCheckpoint& held) {
     const bool newest = starts_random(cfg.model.init);
-    const std::string init = newest ? newest_checkpoint(cfg.run.dir, world) : cfg.model.init;
+    held = newest ? newest_checkpoint(cfg.run.dir, world) : hold_checkpoint(cfg.model.init);
+    const std::string init = held.folder;
     CHECK_INPUT(!init.empty(), "{}: run.dir '{}' holds no checkpoint (step_N); train first, or name a folder "
                 "by --model.init=DIR", flag, cfg.run.dir);
     if (!newest && !is_foreign(init)) (void)open_init(init, world);       // refuses a damaged one
@@ -80,13 +87,42 @@ static void print_on_chat(const Tokenizer& tokenizer) {
     else print(stderr, "note: the text is continued as it stands: {}\n", for_terminal(why));
 }
 
+// All of standard input. Beats while no input is there.
+static std::string standard_input(const Heartbeat& heartbeat) {
+    std::string text;
+    for (bool more = true; more;) {
+        heartbeat();
+        pollfd input{.fd = 0, .events = POLLIN, .revents = 0};
+        if (poll(&input, 1, 100) <= 0) continue;
+        char some[4096];
+        const ssize_t n = read(0, some, sizeof some);
+        CHECK_INPUT(n >= 0 || errno == EINTR, "--generate=-: standard input: {}", strerror(errno));
+        CHECK_INPUT(text.size() < kMostRead, "--generate=-: more than {} bytes", kMostRead);
+        text.append(some, size_t(std::max<ssize_t>(n, 0)));
+        more = n != 0;
+    }
+    return text;
+}
+
+// The text of --generate; of "-" standard input, which rank 0 reads.
+static std::string text_of(const Prompt& prompt, const Axis& world) {
+    if (prompt.text != "-") return prompt.text;
+    std::string text;
+    run_on_rank_0(world, [&](const Heartbeat& heartbeat) { text = standard_input(heartbeat); });
+    take_from_rank_0(world, text);
+    if (text.ends_with('\n')) text.pop_back();
+    return text;
+}
+
 // Continues the text, or answers it as a message.
 int generate(Config cfg, const Mesh& mesh, const Prompt& prompt) {
     std::string unusable;
-    const std::string init = weights_of(cfg, mesh.world, "--generate", &unusable);
+    HeldCheckpoint held;
+    const std::string init = weights_of(cfg, mesh.world, "--generate", &unusable, held);
     const Tokenizer tokenizer = needed_tokenizer(cfg, init, "--generate", unusable);
-    const Chat message = prompt.chat ? chat_of(tokenizer, prompt.text, prompt.system)
-                                     : Chat{prompt_ids(tokenizer, prompt.text), -1};
+    const std::string given = text_of(prompt, mesh.world);
+    const Chat message = prompt.chat ? chat_of(tokenizer, given, prompt.system)
+                                     : Chat{prompt_ids(tokenizer, given), -1};
     if (!prompt.chat && mesh.rank == 0) print_on_chat(tokenizer);
     Model model(cfg, mesh, 1, true);
     model.allocate();
@@ -96,20 +132,52 @@ int generate(Config cfg, const Mesh& mesh, const Prompt& prompt) {
     const auto print = [&](std::string_view more) {
         if (mesh.rank == 0) shown.print(more);
     };
-    if (!prompt.chat) print(prompt.text);
+    if (!prompt.chat) print(given);
     generator.turn_end = message.end;
     generator.run(tokenizer, message.ids, 0, print);
     print("\n");
     return kExitDone;
 }
 
-// Scores eval.tasks: rows in run.dir/evals.jsonl, and a table.
+// Of all of data.val: loss, perplexity and bits per byte, a row in run.dir/evals.jsonl and a table. Returns
+// false where a signal interrupted it.
+static bool evaluate_loss(Config cfg, const Mesh& mesh, const std::string& init, int64_t step) {
+    constexpr uint64_t kRows = 16;              // of a rank at once, at most
+    cfg.eval.every = 1;
+    cfg.eval.batches = 0;
+    cfg.eval.tasks.clear();
+    const RunData data = open_run_data(cfg, mesh.world);
+    const size_t room = available_to_rank(mesh);
+    const auto fits = [&](int micro) {
+        cfg.train = no_training(int64_t(cfg.model.context) * mesh.dp.size * mesh.pp.size * micro);
+        cfg.train.micro_batch = micro;
+        return room == 0 || double(largest_plan(cfg, mesh, micro, false)) <= 0.9 * double(room);
+    };
+    const uint64_t dp = uint64_t(mesh.dp.size);
+    int micro = int(std::min<uint64_t>(kRows, (data.val.rows() + dp - 1) / dp));
+    while (!fits(micro) && micro > 1) micro /= 2;
+    Model model(cfg, mesh, micro, false);
+    model.allocate();
+    Checkpoint(cfg, model.zero, model.votes, model.snapshot, {}).load_weights(init);
+    phase(Phase::Evaluate, step);
+    const auto e = model.pipeline.evaluate(data.val, 0, data.bytes);
+    if (e && mesh.rank == 0)
+        write_loss(cfg.run.dir, step, {e->loss, e->bits_per_byte, int64_t(data.val.rows()) * data.val.T});
+    return e.has_value();
+}
+
+// Scores eval.tasks: rows in run.dir/evals.jsonl, and a table. The name "loss" is evaluate_loss().
 int evaluate(Config cfg, const Mesh& mesh) {
     std::string unusable;
-    const std::string init = weights_of(cfg, mesh.world, "--evaluate", &unusable);
+    HeldCheckpoint held;
+    const std::string init = weights_of(cfg, mesh.world, "--evaluate", &unusable, held);
+    const int64_t step = is_foreign(init) ? 0 : open_checkpoint(init).manifest.step;
+    if (mesh.rank == 0) print("{} at step {}\n\n", for_terminal(init), grouped(step));
+    const bool loss = std::erase(cfg.eval.tasks, "loss") > 0;
+    if (loss && !evaluate_loss(cfg, mesh, init, step)) return kExitDone;
+    if (cfg.eval.tasks.empty()) return kExitDone;
     const Tokenizer tokenizer = needed_tokenizer(cfg, init, "--evaluate", unusable);
     const auto tasks = on_rank_0_first(mesh.world, [&] { return load_tasks(cfg, tokenizer); });
-    const int64_t step = is_foreign(init) ? 0 : open_checkpoint(init).manifest.step;
     Model model(cfg, mesh, 1, false);
     model.allocate();
     Checkpoint(cfg, model.zero, model.votes, model.snapshot, {}).load_weights(init);
@@ -122,7 +190,7 @@ int evaluate(Config cfg, const Mesh& mesh) {
         if (mesh.rank == 0) write_result(cfg.run.dir, step, scored->result, scored->answers);
     }
     if (results.empty() || mesh.rank != 0) return kExitDone;
-    print("{} at step {}\n\n{}{}", for_terminal(init), grouped(step), table_of_results(results),
+    print("{}{}", table_of_results(results),
           published_scores(tasks, beside_program("scripts/references.json")));
     return kExitDone;
 }
@@ -179,7 +247,8 @@ void check_export(const Config& cfg, const Mesh& mesh, Model& model, const std::
 int export_model(Config cfg, const Mesh& mesh, const std::string& to, bool overwrite) {
     CHECK_INPUT(mesh.world.size == 1, "--export: one rank does it; start it without mpirun");
     std::string unusable;
-    const std::string init = weights_of(cfg, mesh.world, "--export", &unusable);
+    HeldCheckpoint held;
+    const std::string init = weights_of(cfg, mesh.world, "--export", &unusable, held);
     if (!unusable.empty()) warning("{}; the export has none", unusable);
     std::optional<Tokenizer> tokenizer;
     if (!cfg.data.tokenizer.empty()) tokenizer = tokenizer_of(cfg, init, "--export");

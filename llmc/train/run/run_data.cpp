@@ -93,7 +93,9 @@ static RunData open(const Config& cfg, uint64_t scan, DocumentScans& scans) {
     check_sets(shards_of({&data.train, &data.val}));
     for (const Dataset* set : {&data.train, &data.val}) warn_of_begin(*set, rule, data.tokenizer);
     // every row once: corpora share the samples as they share the rows
-    for (size_t s = 0; cfg.eval.batches == 0 && s < data.val.streams.size(); s++)
+    const uint64_t rows = data.val.rows(), batch_rows = uint64_t(cfg.train.batch_tokens / T);
+    const bool whole = cfg.eval.batches <= 0 && cfg.eval.rows_of(rows, batch_rows, uint64_t(T)) == rows;
+    for (size_t s = 0; whole && s < data.val.streams.size(); s++)
         data.val.weights[s] = data.val.streams[s].rows;
     if (cfg.train.steps > 0) check_size(cfg, data.train);
 
@@ -133,6 +135,32 @@ static void take_scans(const Axis& ranks, DocumentScans& scans) {
     }
 }
 
+static Contents contents_of(const RunData& data, const std::function<void()>& read) {
+    Contents all;
+    for (const Dataset* set : {&data.train, &data.val})
+        if (!set->streams.empty()) all[set->key] = contents_of(*set, read);
+    if (data.tokenizer)
+        all["data.tokenizer"] = {{.name = "tokenizer", .size = data.tokenizer->vocab_size(),
+                                  .hash = data.tokenizer->hash()}};
+    for (const LoadedTask& t : data.tasks) {
+        all["eval.tasks"].push_back(content_of_file(t.task.path));
+        all["eval.tasks"].back().name = t.task.name;
+        read();
+    }
+    return all;
+}
+
+// By rank 0 alone; the other ranks see its heartbeat.
+static Contents contents_of(const RunData& data, const Axis& ranks) {
+    std::string text;
+    run_on_rank_0(ranks, [&](const Heartbeat& heartbeat) {
+        text = to_text(json_of(contents_of(data, heartbeat)));
+    });
+    take_from_rank_0(ranks, text);
+    const Json all = parse_json(text);
+    return contents_of_json(&all);
+}
+
 // The other ranks follow rank 0: errors that all meet are reported once, and shards are read through once.
 RunData open_run_data(const Config& cfg, const Axis& ranks) {
     DocumentScans scans;
@@ -144,6 +172,7 @@ RunData open_run_data(const Config& cfg, const Axis& ranks) {
     run_on_rank_0(ranks, [&](const Heartbeat&) { read(kScanBytes); });
     if (ranks.size > 1) take_scans(ranks, scans);
     if (ranks.index > 0) read(0);
+    data.contents = contents_of(data, ranks);
     return data;
 }
 
@@ -151,10 +180,12 @@ static std::string describe(const Dataset& set) {
     return counted(int64_t(set.tokens()), "token") + " in " + counted(int64_t(set.shards()), "shard");
 }
 
-std::string RunData::describe() const {
+std::string RunData::describe(uint64_t evaluated) const {
     std::string text = train.streams.empty() ? "none" : ::describe(train);
-    if (!val.streams.empty()) text += ", validation " + ::describe(val);
-    return text;
+    if (val.streams.empty()) return text;
+    const bool part = evaluated < val.rows();
+    if (part) return text + ", validation " + grouped(int64_t(evaluated) * val.T) + " of " + ::describe(val);
+    return text + ", validation " + ::describe(val);
 }
 
 std::string RunData::describe_rows() const {

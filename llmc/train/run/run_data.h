@@ -5,6 +5,7 @@
 #include "llmc/base/files.h"
 #include "llmc/comm/axis.h"
 #include "llmc/io/text/tokenizer.h"
+#include "llmc/train/data/contents.h"
 #include "llmc/train/data/dataset.h"
 #include "llmc/train/log/tasks.h"
 #include "llmc/train/save/save.h"
@@ -17,8 +18,9 @@ struct RunData {
     std::vector<LoadedTask> tasks;       // eval.tasks
     std::vector<ExtraFile> tokenizer_files;     // for checkpoints; built once, as building takes memory
     std::vector<uint16_t> bytes;         // of each id's text, 0 of control tokens; empty without a tokenizer
+    Contents contents;                   // of all files that are read
 
-    std::string describe() const;        // for people
+    std::string describe(uint64_t evaluated) const;     // for people; rows of data.val in an evaluation
     // Percentages of tokens that document packing cuts off, as text; empty with data.rows=stream.
     std::string describe_rows() const;
 };

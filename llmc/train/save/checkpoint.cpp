@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <bit>
 #include <cstdio>
 #include <cstring>
 #include <random>
@@ -55,14 +56,16 @@ void Checkpoint::load_weights(const std::string& init) {
     import_weights(zero, foreign);
 }
 
-RunState Checkpoint::load_or_init(const std::optional<Origin>& origin) {
+RunState Checkpoint::load_or_init(const std::optional<Origin>& origin, const Contents& contents) {
     if (!origin) {
         const std::string& init = cfg.model.init;
         const bool random = starts_random(init);
         if (random) zero.init_weights(uint64_t(cfg.run.seed));
         else if (!is_foreign(init)) (void)open_init(init, mesh.world);        // refuses a damaged one
         if (!random) load_weights(init);
-        return {};
+        RunState begin;
+        begin.contents = contents;
+        return begin;
     }
     // which begin as zeros; those of another optimizer do not fit
     const bool moments = cfg.train.steps > 0 && origin->manifest.step > 0 &&
@@ -71,7 +74,8 @@ RunState Checkpoint::load_or_init(const std::optional<Origin>& origin) {
     newest = origin->folder;
     run = origin->manifest.run;
     const std::string manifest = origin->folder + "/" + kManifest;
-    RunState state = run_state_of(origin->manifest.state);
+    RunState state = origin->state();
+    for (const auto& [setting, files] : contents) state.contents[setting] = files;
     CHECK_INPUT(state.seed == origin->settings.run.seed, "{}: random numbers of seed {}, of a run "
                 "with run.seed = {}", manifest, state.seed, origin->settings.run.seed);
     CHECK_INPUT(state.step <= cfg.train.steps || cfg.train.steps == 0, "{} is of step {}, beyond "
@@ -164,9 +168,11 @@ void Checkpoint::save(const RunState& state, bool ends) {
     if (cfg.train.steps == 0 && !saves_initial(cfg)) return;
     const bool waits = ends || !async();
     if (saver.busy() && !ends) {
-        if (mesh.rank == 0)
-            print(stderr, "note: the checkpoint of step {} is skipped: the one before is still "
-                  "being written\n", state.step);
+        skipped_++;
+        if (mesh.rank == 0 && std::has_single_bit(skipped_))        // of many: the 1st, 2nd, 4th, 8th ...
+            print(stderr, "note: the checkpoint of step {} is skipped: the one before is still being "
+                  "written{}\n", state.step,
+                  skipped_ > 1 ? fmt::format(" ({} skipped so far)", skipped_) : "");
         return;
     }
     finish();

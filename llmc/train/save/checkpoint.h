@@ -36,7 +36,8 @@ struct Checkpoint {
                std::vector<ExtraFile> tokenizer_files, Disk disk = posix_disk());
 
     // Loads weights, state and RunState of the origin. Without an origin: weights, random or of model.init.
-    RunState load_or_init(const std::optional<Origin>& origin);
+    // contents: of the files that this start reads.
+    RunState load_or_init(const std::optional<Origin>& origin, const Contents& contents = {});
     // Loads weights alone. init: a checkpoint's folder, or another program's model.
     void load_weights(const std::string& init);
 
@@ -56,6 +57,7 @@ struct Checkpoint {
 
 private:
     bool asked_ = false;             // and not yet saved
+    uint64_t skipped_ = 0;           // saves that fell due during another
     SaveJob job(const RunState& state) const;
     void report(const std::optional<Saver::Outcome>& outcome, bool last);
 };

@@ -2,9 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <utility>
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
@@ -13,6 +16,7 @@
 #include "llmc/base/output_file.h"
 #include "llmc/model/layout.h"
 #include "llmc/base/json.h"
+#include "llmc/train/save/extended.h"
 #include "llmc/train/save/formats/formats.h"
 #include "llmc/train/save/recover.h"
 #include "llmc/train/save/save.h"
@@ -75,15 +79,14 @@ void check_init(const std::string& init) {
                 meant.empty() ? "" : ".\n       Did you mean ", meant, meant.empty() ? "" : "?");
 }
 
-Origin open_init(const std::string& init, const Axis& world, Check check) {
+Origin open_init(const std::string& init, const Axis& world, Check check, const Disk& disk) {
     check_init(init);
-    if (world.index == 0) {
-        const Verified v = verify_checkpoint(posix_disk(), init, check);
+    run_on_rank_0(world, [&](const Heartbeat& heartbeat) {
+        const Verified v = verify_checkpoint(noticed(disk, heartbeat), init, check);
         if (!v.manifest)
             fatal(kExitCheckpoint, __FILE__, __LINE__, "model.init = '{}': the checkpoint is damaged: {}",
                   init, v.problem);
-    }
-    world.barrier();
+    });
     return open_checkpoint(init);
 }
 
@@ -109,11 +112,26 @@ static std::string wrong_tensors(const ModelConfig& model, const Manifest& m) {
                        tensors.size());
 }
 
+// Settings of a checkpoint. Versions without a setting computed as its value here says.
+static Config settings_of(const Manifest& m, const std::string& folder) {
+    Config settings = parse_config(m.config, folder + "/" + kManifest);
+    const std::string later = "optimizer.cautious_adamw";
+    if (std::find(settings.named.begin(), settings.named.end(), later) == settings.named.end())
+        settings.optimizer.cautious_adamw = settings.optimizer.cautious;
+    return settings;
+}
+
+RunState Origin::state() const {
+    RunState state = run_state_of(manifest.state);
+    if (state.tokens < 0) state.tokens = state.sample * settings.model.context;
+    return state;
+}
+
 Origin open_checkpoint(const std::string& folder) {
     Verified v = verify_checkpoint(posix_disk(), folder, Check::Sizes);
     CHECK_INPUT(v.manifest, "'{}': there is no checkpoint: {}. Expected a folder step_N that a run has saved",
                 folder, v.problem);
-    Config settings = parse_config(v.manifest->config, folder + "/" + kManifest);
+    Config settings = settings_of(*v.manifest, folder);
     const std::string wrong = wrong_tensors(settings.model, *v.manifest);
     if (!wrong.empty())
         fatal(kExitCheckpoint, __FILE__, __LINE__, "{}/{}: its settings are not those of its tensors: {}.\n"
@@ -122,24 +140,40 @@ Origin open_checkpoint(const std::string& folder) {
     return {folder, std::move(*v.manifest), std::move(settings)};
 }
 
-std::string newest_checkpoint(const std::string& run_dir, const Axis& world) {
-    std::string found;
-    run_on_rank_0(world, [&](const Heartbeat& heartbeat) {
-        const Disk disk = noticed(posix_disk(), heartbeat);
-        std::vector<int64_t> steps = saved_steps(disk, run_dir);
-        const bool some = !steps.empty();
-        for (; found.empty() && !steps.empty(); steps.pop_back()) {
-            const std::string folder = folder_of(run_dir, steps.back());
-            const Verified v = verify_step(disk, run_dir, steps.back());
-            if (v.manifest) found = folder;
-            else warning("a checkpoint that does not verify is passed over: {}/{}", folder,
-                         v.problem);
-        }
-        if (some && found.empty())
+// The newest step that verifies, held; of `steps`, ascending. A folder that is pruned meanwhile ends the
+// search: a newer one is there. Empty: none.
+static HeldCheckpoint newest_of(const Disk& disk, const std::string& run_dir, std::vector<int64_t> steps,
+                                bool* pruned) {
+    for (; !steps.empty(); steps.pop_back()) {
+        HeldCheckpoint held = hold_checkpoint(folder_of(run_dir, steps.back()));
+        const Verified v = verify_step(disk, run_dir, steps.back());
+        if (v.manifest) return held;
+        uint64_t bytes;
+        if ((*pruned = disk.size(held.folder, &bytes) == ENOENT)) return {};
+        warning("a checkpoint that does not verify is passed over: {}/{}", held.folder, v.problem);
+    }
+    return {};
+}
+
+static HeldCheckpoint newest_held(const Disk& disk, const std::string& run_dir) {
+    HeldCheckpoint found;
+    for (bool pruned = true; std::exchange(pruned, false) && found.folder.empty();) {
+        const std::vector<int64_t> steps = saved_steps(disk, run_dir);
+        found = newest_of(disk, run_dir, steps, &pruned);
+        if (!steps.empty() && found.folder.empty() && !pruned)
             fatal(kExitCheckpoint, __FILE__, __LINE__, "no checkpoint of run.dir {} verifies: bring one "
                   "back, or name a folder of weights by --model.init=DIR", run_dir);
+    }
+    return found;
+}
+
+HeldCheckpoint newest_checkpoint(const std::string& run_dir, const Axis& world, const Disk& disk) {
+    HeldCheckpoint found;
+    run_on_rank_0(world, [&](const Heartbeat& heartbeat) {
+        found = newest_held(noticed(disk, heartbeat), run_dir);
     });
-    return from_rank_0(world, found);
+    found.folder = from_rank_0(world, found.folder);
+    return found;
 }
 
 // Of run.dir: the folder; empty: there is nothing to go on from.
@@ -154,9 +188,19 @@ static std::string newest_verified(const Disk& disk, const std::string& run_dir)
     return r.folder;
 }
 
+// The folder of checkpoint.resume; of a run, the newest of its steps.
+static std::string resumed_folder(const Disk& disk, std::string named) {
+    while (named.size() > 1 && named.ends_with('/')) named.pop_back();
+    if (file_exists(named + "/" + kManifest)) return named;
+    const std::vector<int64_t> steps = saved_steps(disk, named);
+    CHECK_INPUT(is_directory(named), "checkpoint.resume = '{}': there is no such folder. Expected auto, "
+                "never, a folder step_N that a run has saved, or the folder of a run", named);
+    return steps.empty() ? named : folder_of(named, steps.back());
+}
+
 // The folder of checkpoint.resume, by rank 0. A folder of run.dir is returned by its name in run.dir.
 static std::string named_and_verified(const Disk& disk, const Config& cfg) {
-    const std::string &named = cfg.checkpoint.resume, &run_dir = cfg.run.dir;
+    const std::string named = resumed_folder(disk, cfg.checkpoint.resume), &run_dir = cfg.run.dir;
     const Verified v = verify_checkpoint(disk, named);
     if (!v.manifest)
         fatal(kExitCheckpoint, __FILE__, __LINE__, "checkpoint.resume = '{}': {}. Expected auto, never, or a "
@@ -194,12 +238,13 @@ Foreseen foresee_origin(const Config& cfg) {
     if (cfg.checkpoint.resumes_newest())
         for (const int64_t step : saved_steps(posix_disk(), cfg.run.dir))
             folders.push_back(folder_of(cfg.run.dir, step));
-    else if (cfg.checkpoint.resumes_from_path()) folders.push_back(cfg.checkpoint.resume);
+    else if (cfg.checkpoint.resumes_from_path())
+        folders.push_back(resumed_folder(posix_disk(), cfg.checkpoint.resume));
     const bool any = !folders.empty();
     for (; !folders.empty(); folders.pop_back()) {
         Verified v = verify_checkpoint(posix_disk(), folders.back(), Check::Sizes);
         if (!v.manifest) continue;
-        Config settings = parse_config(v.manifest->config, folders.back() + "/" + kManifest);
+        Config settings = settings_of(*v.manifest, folders.back());
         return {any, Origin{folders.back(), std::move(*v.manifest), std::move(settings)}};
     }
     return {any, {}};
@@ -224,18 +269,24 @@ int adopt_open_settings(Config& cfg, const std::optional<Origin>& origin, bool p
     const Config& saved = origin->settings;
     adopt_init(cfg, *origin, prints);
     if (!cfg.model.vocab) cfg.model.vocab = saved.model.vocab;
+    const std::string cautious = "optimizer.cautious_adamw";
+    if (std::find(cfg.named.begin(), cfg.named.end(), cautious) == cfg.named.end())
+        cfg.optimizer.cautious_adamw = saved.optimizer.cautious_adamw;
     if (cfg.data.tokenizer.empty() && !saved.data.tokenizer.empty())
         cfg.data.tokenizer =
             file_exists(saved.data.tokenizer) ? saved.data.tokenizer : own_tokenizer(*origin);
     return saved.train.micro_batch;
 }
 
-void check_settings(const Config& cfg, const Origin& origin, bool prints) {
+void check_settings(const Config& cfg, const Origin& origin, const Contents& contents, bool prints) {
     Config now = cfg;
     if (now.data.tokenizer == own_tokenizer(origin)) now.data.tokenizer = origin.settings.data.tokenizer;
-    const SettingsDiff diff = settings_diff(origin.settings, now);
+    const SettingsDiff diff = settings_diff(origin.settings, now, origin.state().contents, contents);
     if (prints && !diff.table.empty()) {
         print("settings that differ from those of {}\n{}\n", for_terminal(origin.folder), diff.table);
+        const int64_t step = origin.manifest.step;
+        const std::string jump = jump_of_learning_rate(origin.folder, step, origin.settings, cfg);
+        if (!jump.empty()) print("{}\n", jump);
         fflush(stdout);
     }
     CHECK_INPUT(diff.refused.empty(), "{}: these settings change what the run computes ({}); set them back, "

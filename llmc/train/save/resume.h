@@ -8,12 +8,14 @@
 #include "llmc/io/files/disk.h"
 #include "llmc/io/files/manifest.h"
 #include "llmc/train/save/recover.h"
+#include "llmc/train/save/run_state.h"
 
 // A checkpoint to resume from, or to take weights from.
 struct Origin {
     std::string folder;
     Manifest manifest;
     Config settings;                                // of the run that saved it, resolved
+    RunState state() const;
 };
 
 // Checks that all ranks see a file that rank 0 creates in run.dir, at the latest after so many looks. sees:
@@ -41,17 +43,20 @@ Foreseen foresee_origin(const Config& cfg);
 // train.micro_batch for fitting_micro_batch(). Without a checkpoint: no change, returns 0.
 int adopt_open_settings(Config& cfg, const std::optional<Origin>& origin, bool prints);
 
-// The settings of a resumed run: prints changes, and refuses changes of the math.
-void check_settings(const Config& cfg, const Origin& origin, bool prints);
+// The settings of a resumed run: prints changes, and refuses changes of the math, and of the data (contents).
+void check_settings(const Config& cfg, const Origin& origin, const Contents& contents, bool prints);
 
 // The newest checkpoint of a run that passes verification, for reading only; empty: no checkpoint. Damaged
-// checkpoints are skipped with a warning; exit code 79 if no other is left. All ranks of `world` together:
-// rank 0 reads.
-std::string newest_checkpoint(const std::string& run_dir, const Axis& world = {});
+// checkpoints are skipped with a warning; exit code 79 if no other is left. A run beside this program
+// may prune meanwhile: then the next is the newest. All ranks of `world` together:
+// rank 0 reads, and holds the checkpoint.
+HeldCheckpoint newest_checkpoint(const std::string& run_dir, const Axis& world = {},
+                                 const Disk& disk = posix_disk());
 
 // Opens a folder step_N. REQUIRES: every file is complete; hashes are not read.
 Origin open_checkpoint(const std::string& folder);
 // Refuses a model.init of unknown form, or without folder or file. Weights are not read.
 void check_init(const std::string& init);
 // A model.init that is a folder; rank 0 verifies. All ranks together.
-Origin open_init(const std::string& init, const Axis& world = {}, Check check = Check::Hashes);
+Origin open_init(const std::string& init, const Axis& world = {}, Check check = Check::Hashes,
+                 const Disk& disk = posix_disk());

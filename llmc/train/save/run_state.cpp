@@ -47,9 +47,10 @@ void RunState::add(const Validation& v) {
     evaluated = true;
 }
 
-void RunState::advance(int64_t rows) {
+void RunState::advance(int64_t rows, int64_t context) {
     step++;
     sample += rows;
+    tokens += rows * context;
     evaluated = sampled = scored = false;
 }
 
@@ -63,11 +64,12 @@ Due due_at(const Config& cfg, const RunState& state, bool texts) {
 
 std::string to_json(const RunState& s) {
     return to_text(Json::Members{
-        {"step", s.step}, {"loader", Json::Members{{"sample", s.sample}}},
+        {"step", s.step}, {"loader", Json::Members{{"sample", s.sample}}}, {"tokens", s.tokens},
         {"rng", Json::Members{{"kind", kRandom}, {"seed", s.seed}}},
         {"skipped", s.skipped}, {"evaluated", s.evaluated}, {"sampled", s.sampled}, {"scored", s.scored},
         {"loss", json_of(s.loss)}, {"norm", json_of(s.norm)}, {"tensors", json_of(s.tensors)},
-        {"first_validation", json_of(s.first)}, {"last_validation", json_of(s.last)}});
+        {"first_validation", json_of(s.first)}, {"last_validation", json_of(s.last)},
+        {"contents", json_of(s.contents)}});
 }
 
 static int64_t count_of(const Json& v, const char* key) {
@@ -119,10 +121,12 @@ static std::optional<Validation> validation_of(const Json& v) {
 RunState run_state_of(const std::string& text) {
     const Json v = parse_json(text);
     return {.step = count_of(v, "step"), .sample = count_of(v.at("loader"), "sample"),
+            .tokens = v.find("tokens") ? count_of(v, "tokens") : -1,
             .seed = seed_of(v.at("rng")), .skipped = count_of(v, "skipped"),
             .evaluated = v.at("evaluated").boolean(), .sampled = v.at("sampled").boolean(),
             .scored = v.find("scored") && v.at("scored").boolean(),     // absent: of an older version
             .loss = trailing_of(v.at("loss")), .norm = trailing_of(v.at("norm")),
             .tensors = windows_of(v.find("tensors")),
-            .first = validation_of(v.at("first_validation")), .last = validation_of(v.at("last_validation"))};
+            .first = validation_of(v.at("first_validation")), .last = validation_of(v.at("last_validation")),
+            .contents = contents_of_json(v.find("contents"))};
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "llmc/base/config/config.h"
+#include "llmc/train/data/contents.h"
 
 // Mean and deviation over a trailing window, for z-scores.
 struct Trailing {
@@ -28,6 +29,7 @@ struct RunState {
     int64_t step = 0;               // finished optimizer steps; a parameter `step` means the same, unless its
                                     // comment counts the running step
     int64_t sample = 0;             // rows of data.train drawn so far: the loader's position
+    int64_t tokens = 0;             // trained on so far, by the batch of each step; -1: of an older version
     int64_t seed = 0;               // of every random number (Philox, base/numbers/rng.h)
     int64_t skipped = 0;            // steps without a finite loss and gradient norm
     // The evaluation, the text and the scores of tasks that were due at this step are done.
@@ -35,9 +37,10 @@ struct RunState {
     Trailing loss, norm;
     std::map<std::string, Trailing> tensors;        // gradient norms by name, with log.health; on rank 0
     std::optional<Validation> first, last;          // validations so far
+    Contents contents;              // of the files that the run reads
 
     void add(const Validation& v);
-    void advance(int64_t rows);     // a step is done, with so many rows of data.train
+    void advance(int64_t rows, int64_t context);    // a step is done, with so many rows of data.train
 };
 
 // Work that is due between two steps, and not done yet. texts: whether the run writes texts.

@@ -214,7 +214,11 @@ static void add_removal(DiskQueue& q, const Disk& disk, const std::string& run_d
                         const std::string& folder) {
     const std::string old = folder + ".tmp-old";
     q.add("cannot remove " + old, [&disk, old] { return remove_tree(disk, old); });
-    q.add("cannot rename " + folder, [&disk, folder, old] { return disk.rename(folder, old); });
+    q.add("cannot rename " + folder, [&disk, folder, old] {
+        Fd claim;
+        if (disk.is_read && disk.is_read(folder + "/" + kManifest, &claim)) return 0;       // next time
+        return disk.rename(folder, old);
+    });
     q.add("cannot sync " + run_dir, [&disk, run_dir] { return disk.sync_folder(run_dir); });
     q.add("cannot remove " + old, [&disk, old] { return remove_tree(disk, old); });
 }

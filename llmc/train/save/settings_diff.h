@@ -3,6 +3,7 @@
 #include <string>
 
 #include "llmc/base/config/config.h"
+#include "llmc/train/data/contents.h"
 
 struct SettingsDiff {
     std::string table;           // checkpoint, now, effective: a row per changed key; empty: no change
@@ -12,5 +13,7 @@ struct SettingsDiff {
 
 // Settings that change the math are model, data, optimizer, run.seed, run.precision, train.batch_tokens, and
 // train.steps if the learning rate depends on it. Other settings may change. Both configs are resolved:
-// settings on auto are compared by their values.
-SettingsDiff settings_diff(const Config& saved, const Config& now);
+// settings on auto are compared by their values. A setting that names files is compared by their contents,
+// if both contents are known: equal files may have other names, and changed files change the math.
+SettingsDiff settings_diff(const Config& saved, const Config& now, const Contents& before = {},
+                           const Contents& after = {});

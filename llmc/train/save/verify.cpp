@@ -1,5 +1,8 @@
 #include "llmc/train/save/verify.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <utility>
@@ -90,6 +93,13 @@ Verified verify_step(const Disk& disk, const std::string& run_dir, int64_t step,
     if (v.manifest && v.manifest->step != step)
         return {{}, fmt::format("{}: it is of step {}", kManifest, v.manifest->step), 0};
     return v;
+}
+
+HeldCheckpoint hold_checkpoint(const std::string& folder) {
+    const std::string path = folder + "/" + kManifest;
+    Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (file && flock(file.fd, LOCK_SH) != 0) file = Fd();      // waits while a run renames the folder
+    return {folder, std::move(file)};
 }
 
 int set_aside(const Disk& disk, const std::string& path, std::string* to) {

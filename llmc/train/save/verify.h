@@ -17,6 +17,14 @@ Verified verify_checkpoint(const Disk& disk, const std::string& folder, Check ch
 Verified verify_step(const Disk& disk, const std::string& run_dir, int64_t step,
                      Check check = Check::Hashes);
 
+// A checkpoint that this process reads: no run prunes it meanwhile. The lock is a shared flock of its
+// manifest; where the file system has none, or the checkpoint is gone, `lock` is empty.
+struct HeldCheckpoint {
+    std::string folder;
+    Fd lock = {};
+};
+HeldCheckpoint hold_checkpoint(const std::string& folder);
+
 inline constexpr std::string_view kDamaged = ".damaged";
 // Renames a path to path.damaged, or to the first free path.damaged-N; `to` is the new name. 0 or errno.
 int set_aside(const Disk& disk, const std::string& path, std::string* to);

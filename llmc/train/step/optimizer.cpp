@@ -210,6 +210,7 @@ static double rate_now(double peak, const OptimizerConfig& cfg, double lr) {
 void Optimizer::run_adamw(Work& w, const State& s, double lr, int64_t step) const {
     for (size_t i = 0; i < w.tensors.size(); i++) w.tensors[i].lr = real(rate_now(w.rates[i], cfg, lr));
     floatX* const param = zero.owned_params(w.bucket) + w.from;
+    const bool cautious = cfg.cautious && (cfg.kind == OptimizerKind::Adamw || cfg.cautious_adamw);
     const ops::Adamw adamw{.param = kMasterIsParam ? nullptr : param,
                            .master = master_of(w, s),
                            .m = s[at.m],
@@ -217,7 +218,7 @@ void Optimizer::run_adamw(Work& w, const State& s, double lr, int64_t step) cons
                            .grad = zero.owned_grads(w.bucket) + w.from,
                            .state = state, .beta1 = real(cfg.beta1), .beta2 = real(cfg.beta2),
                            .eps = real(cfg.eps), .step = step + 1, .stochastic = cfg.stochastic_rounding,
-                           .cautious = cfg.cautious, .seed = seed};
+                           .cautious = cautious, .seed = seed};
     ops::adamw_update(adamw, w.tensors.data(), w.tensors.size());
 }
 

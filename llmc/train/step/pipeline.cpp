@@ -181,7 +181,9 @@ int64_t Pipeline::evaluate_rounds(const Dataset* set, uint64_t first, uint64_t r
 }
 
 uint64_t Pipeline::rows_of_evaluation(const Dataset& set, int64_t count) const {
-    return count ? std::min(set.rows(), uint64_t(count * batch_rows)) : set.rows();
+    EvalConfig eval;
+    eval.batches = count;
+    return eval.rows_of(set.rows(), uint64_t(batch_rows), uint64_t(gpt.shape.T));
 }
 
 // Rounds between the first and the last are like the first.

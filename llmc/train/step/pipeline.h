@@ -41,8 +41,9 @@ struct Pipeline {
         // Of the targets' text: control tokens have no bytes, their losses are left out. Empty: no `bytes`.
         std::optional<double> bits_per_byte;
     };
-    // Evaluates the first `batches` batches of the set, its rows in order; 0: every row. bytes: length of
-    // each id's text. Equal on every rank. Empty if a signal to any rank interrupted the evaluation.
+    // Evaluates the first `batches` batches of the set, its rows in order; 0 and -1: as eval.batches. bytes:
+    // length of each id's text. Equal on every rank. Empty if a signal to any rank interrupted the
+    // evaluation.
     std::optional<Evaluation> evaluate(const Dataset& set, int64_t batches,
                                        std::span<const uint16_t> bytes) {
         return evaluate(&set, rows_of_evaluation(set, batches), bytes);

@@ -151,6 +151,17 @@ TEST(command_line_goes_before_the_file) {
            "1e3 is an integer");
 }
 
+TEST(integers_in_millions) {
+    const Config c = parse(R"({"train": {"steps": "2M", "batch_tokens": 4096}})",
+                           {"--eval.every=1.5B", "--run.seed", "1.1M", "--log.every=0.5M"}).config;
+    EXPECT(c.train.steps == 2'000'000 && c.eval.every == 1'500'000'000 && c.run.seed == 1'100'000 &&
+               c.log.every == 500'000, "%s", to_json(c).c_str());
+    refuse_args({"--train.batch_tokens=64k"}, {"train.batch_tokens=64k", "k may be 1000 or 1024"});
+    for (const char* wrong : {"--train.steps=M", "--train.steps=0.0000001M", "--train.steps=1MM",
+                              "--train.steps=9B", "--optimizer.lr=1M", "--data.train=[1M"})
+        refuse_args({wrong}, {"expected"});
+}
+
 TEST(help_needs_no_config) {
     for (const char* flag : {"--help", "-h", "--version"}) {
         const char* argv[] = {"./train_gpt", flag};
@@ -177,7 +188,11 @@ TEST(command_line_errors) {
     refuse_args({"--train.steps", "--plan"}, {"--train.steps", "needs a value"});
     refuse_args({"--plan=yes"}, {"--plan=yes", "--plan=search"});
     refuse_args({"--json"}, {"--json is for --plan"});
-    refuse_args({"--generate"}, {"generate", "argument", "usage"});
+    refuse_args({"--generate"}, {"--generate needs a value", "--generate=TEXT"});
+    for (const char* flag :
+         {"--generate", "--system", "--evaluate", "--export", "--watch", "--port", "--host"})
+        refuse_args({flag, "--run.threads=1"}, {flag, "needs a value", "found --run.threads=1"});
+    EXPECT(parse("{}", {"--generate=--text"}).generate == "--text", "a text with dashes");
     refuse_args({"-x"}, {"-x", "two dashes"});
     refuse_args({"other.json"}, {"config.json", "other.json"});
     const string long_name(100000, 'x');
@@ -192,7 +207,7 @@ TEST(value_errors) {
     refuse_args({"--train.batch_tokens=9000000000000000000"}, {"an integer of 1 to 1000000000"});
     refuse_args({"--optimizer.warmup=1000000001"}, {"an integer of 0 to 1000000000"});
     refuse_args({"--optimizer.decay=-1"}, {"an integer of 0 to"});
-    refuse_args({"--eval.batches=2000000000"}, {"an integer of 0 to"});
+    refuse_args({"--eval.batches=2000000000"}, {"an integer of -1 to"});
     refuse_args({"--sample.every=-1"}, {"at least 0"});
     refuse_args({"--train.steps=99999999999999999999"}, {"99999999999999999999", "an integer"});
     refuse_args({"--model.heads=0"}, {"--model.heads=0", "1 to 4096"});

@@ -1,8 +1,9 @@
-// INTERFACE.md's table: every key is there, and no other.
+// INTERFACE.md's table: every key is there, and no other. Help on a part of them.
 #include <set>
 #include <sstream>
 
 #include "llmc/base/config/fields.h"
+#include "llmc/base/config/options.h"
 #include "test/test.h"
 
 using std::string;
@@ -23,7 +24,8 @@ TEST(keys_are_those_of_the_interface) {
         "optimizer.grad_clip optimizer.schedule optimizer.warmup optimizer.final_lr optimizer.decay "
         "optimizer.stochastic_rounding optimizer.kind optimizer.matrix_lr optimizer.matrix_decay "
         "optimizer.momentum optimizer.momentum_warmup optimizer.polynomial optimizer.iterations "
-        "optimizer.cautious optimizer.embed_lr optimizer.head_lr optimizer.vector_lr model.depth "
+        "optimizer.cautious optimizer.cautious_adamw optimizer.embed_lr optimizer.head_lr "
+        "optimizer.vector_lr model.depth "
         "parallel.tp parallel.pp parallel.cp parallel.zero parallel.zero_group parallel.ranks "
         "parallel.transport parallel.schedule parallel.virtual_stages parallel.overlap "
         "parallel.reduce parallel.reduce_dtype "
@@ -42,4 +44,21 @@ TEST(keys_are_those_of_the_interface) {
     for (const Field& f : fields(c)) EXPECT(found.insert(f.path()).second, "%s twice", f.path().c_str());
     for (const string& p : promised) EXPECT(found.contains(p), "%s is missing", p.c_str());
     for (const string& p : found) EXPECT(promised.contains(p), "%s is not promised", p.c_str());
+}
+
+TEST(help_on_a_section) {
+    const string section = help_text("", "optimizer"), setting = help_text("", "train.steps");
+    EXPECT(section.starts_with("optimizer: ") && section.find("optimizer.lr") != string::npos &&
+               section.find("train.batch") == string::npos, "%s", section.c_str());
+    EXPECT(setting.starts_with("  train.steps") && setting.find("train.batch") == string::npos, "%s",
+           setting.c_str());
+    EXPECT(help_text("", "nothing") == help_text(), "all, of an unknown section");
+    const string help = help_text("    FORMATS\n");
+    EXPECT(help.find("--export") < help.find("FORMATS") && help.find("FORMATS") < help.find("--watch"),
+           "formats stand with --export");
+    for (const std::vector<const char*>& args : std::vector<std::vector<const char*>>{
+             {"./train_gpt", "--help", "optimizer"}, {"./train_gpt", "--help=optimizer"}}) {
+        const Options o = parse_command_line(int(args.size()), args.data());
+        EXPECT(o.help && o.config_path == "optimizer", "'%s'", o.config_path.c_str());
+    }
 }

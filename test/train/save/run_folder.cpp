@@ -52,19 +52,55 @@ TEST(steps_are_numbers) {
 // By number, among checkpoints that pass verification; other folders stay.
 TEST(the_newest_that_verifies) {
     const std::string dir = folder_with({"step_300.tmp-1", "x"});
-    EXPECT(newest_checkpoint("/nowhere/at/all") == "" && newest_checkpoint(dir) == "", "none");
+    EXPECT(newest_checkpoint("/nowhere/at/all").folder == "" && newest_checkpoint(dir).folder == "", "none");
     for (const int64_t step : {9, 10, 100}) EXPECT(test::save(posix_disk(), dir, step, 1, 1) == "", "saved");
-    EXPECT(newest_checkpoint(dir) == dir + "/step_100", "'%s'", newest_checkpoint(dir).c_str());
+    EXPECT(newest_checkpoint(dir).folder == dir + "/step_100", "'%s'", newest_checkpoint(dir).folder.c_str());
     std::string share = read_file(dir + "/step_100/rank_00000.safetensors");
     share.back() ^= 1;
     write_file(dir + "/step_100/rank_00000.safetensors", share);
-    EXPECT(newest_checkpoint(dir) == dir + "/step_10", "'%s'", newest_checkpoint(dir).c_str());
+    EXPECT(newest_checkpoint(dir).folder == dir + "/step_10", "'%s'", newest_checkpoint(dir).folder.c_str());
     fs::remove(dir + "/step_10/manifest.json");
-    EXPECT(newest_checkpoint(dir) == dir + "/step_9", "'%s'", newest_checkpoint(dir).c_str());
+    EXPECT(newest_checkpoint(dir).folder == dir + "/step_9", "'%s'", newest_checkpoint(dir).folder.c_str());
     EXPECT((saved_steps(posix_disk(), dir) == Steps{9, 10, 100}), "a look changes nothing");
     const Fatal e = test::fatal_of([&] { (void)open_init(dir + "/step_100"); });
     EXPECT(e.code == kExitCheckpoint && strstr(e.what(), "damaged") && strstr(e.what(), "rank_00000"),
            "code %d, '%s'", e.code, e.what());
+}
+
+// A run beside the program prunes what it is about to read: the next one is the newest.
+TEST(a_checkpoint_that_vanishes_means_the_next) {
+    const std::string dir = folder_with({""});
+    EXPECT(test::save(posix_disk(), dir, 2, 1, 1) == "", "saved");
+    Disk disk = posix_disk();
+    disk.read = [&, below = disk.read](Disk::Path path, void* to, size_t bytes, uint64_t at) {
+        if (fs::exists(dir + "/step_2")) {
+            fs::remove_all(dir + "/step_2");
+            EXPECT(test::save(posix_disk(), dir, 4, 1, 1) == "", "saved");
+        }
+        return below(path, to, bytes, at);
+    };
+    std::string found;
+    const std::string said = test::captured(2, [&] { found = newest_checkpoint(dir, {}, disk).folder; });
+    EXPECT(found == dir + "/step_4" && said.empty(), "'%s' '%s'", found.c_str(), said.c_str());
+}
+
+TEST(a_checkpoint_that_is_read_is_not_pruned) {
+    const std::string dir = folder_with({""});
+    for (const int64_t step : {2, 4}) EXPECT(test::save(posix_disk(), dir, step, 1, 1) == "", "saved");
+    CheckpointConfig keep;
+    keep.keep_last = 1;
+    const Disk disk = posix_disk();
+    const auto prune = [&] {
+        DiskQueue q = prune_checkpoints(disk, keep, dir);
+        q.run();
+        EXPECT(q.error.empty(), "%s", q.error.c_str());
+        return saved_steps(disk, dir);
+    };
+    {
+        const HeldCheckpoint held = newest_checkpoint(dir), older = hold_checkpoint(dir + "/step_2");
+        EXPECT(held.lock && older.lock && (prune() == Steps{2, 4}), "it is read");
+    }
+    EXPECT((prune() == Steps{4}), "it is read no more");
 }
 
 TEST(the_newest_are_kept) {

@@ -18,7 +18,8 @@ using namespace test;
 using std::string;
 
 // ---------------------------------------------------------------------------------------------------------
-// the program: FAKE_SLOW=save or load, FAKE_STUCK: the operation that never ends, FAKE_RANK: of which rank
+// the program: FAKE_SLOW=save, load or init, FAKE_STUCK: the operation that never ends, FAKE_RANK: of which
+// rank
 
 static constexpr size_t kPiece = 1 << 20, kPieces = 36;         // slow: 3.6 s, more than 1 s and the courtesy
 static constexpr int kChannels = 256, kRows = kPiece / sizeof(float) / kChannels;       // of a piece of wte
@@ -94,6 +95,10 @@ static int saves_and_loads(const string& dir) {
         save(mesh, c.run.dir, saves && slow ? slow_disk() : posix_disk());
         if (saves) return 0;
         phase(Phase::Load, 1);
+        if (getenv("FAKE_SLOW") == string("init")) {
+            (void)open_init(c.run.dir + "/step_1", mesh.world, Check::Hashes, slow_disk());
+            return 0;
+        }
         const auto origin = find_origin(c, mesh.world, slow_disk());
         CHECK(origin && origin->folder == c.run.dir + "/step_1", "nothing to go on from");
         return 0;
@@ -132,7 +137,7 @@ static std::vector<Ended> run_jobs(const std::vector<Slow>& jobs, const string& 
 
 static std::vector<Slow> jobs_here() {
     std::vector<Slow> jobs = {{test::Kind::Process, 1, "save", 0}, {test::Kind::Process, 1, "load", 0},
-                              {test::Kind::Threads, 2, "save", 1}};
+                              {test::Kind::Threads, 2, "save", 1}, {test::Kind::Threads, 2, "init", 0}};
     if (mpirun_is_there() && !mpi_library().empty()) {
         jobs.push_back({test::Kind::Mpirun, 2, "save", 1});
         jobs.push_back({test::Kind::Mpirun, 2, "load", 0});

@@ -85,6 +85,11 @@ TEST(one_at_a_time_and_the_last_waits) {
     const std::string second = test::captured(2, [&] { checkpoint.save(at(2), false); });
     EXPECT(first.empty() && second.find("step 2 is skipped") != second.npos, "'%s' '%s'", first.c_str(),
            second.c_str());
+    const std::string more = test::captured(2, [&] {        // the 2nd, 4th and 8th of 9 skips
+        for (int i = 0; i < 8; i++) checkpoint.save(at(2), false);
+    });
+    EXPECT(std::count(more.begin(), more.end(), '\n') == 3 && more.find("(8 skipped so far)") != more.npos,
+           "'%s'", more.c_str());
     std::thread later([] { usleep(50000); go = true; });
     const std::string said = test::captured(1, [&] { checkpoint.save(at(3), true); });
     later.join();

@@ -232,6 +232,31 @@ TEST(groups_have_learning_rates_of_their_own) {
         }
 }
 
+// The setting cautious is of Muon's matrices; of AdamW's with cautious_adamw.
+TEST(cautious_decay_is_of_muons_matrices) {
+    const auto masters = [](bool cautious, bool cautious_adamw) {
+        Config cfg = muon_config();
+        cfg.optimizer.weight_decay = 5, cfg.optimizer.cautious = cautious;
+        cfg.optimizer.cautious_adamw = cautious_adamw;
+        Tiny t(cfg);
+        t.shake(0.1);
+        (void)train_steps(t, 1);
+        return std::vector<real>(t.masters(), t.masters() + t.size());
+    };
+    const auto plain = masters(false, false), cautious = masters(true, false), both = masters(true, true);
+    const Tiny t(muon_config());
+    for (const Tensor& tensor : t.model.zero.layout.tensors) {
+        const auto differs = [&](const std::vector<real>& a, const std::vector<real>& b) {
+            return !std::equal(a.begin() + ptrdiff_t(tensor.start),
+                               a.begin() + ptrdiff_t(tensor.start + tensor.param.used()),
+                               b.begin() + ptrdiff_t(tensor.start));
+        };
+        const bool embedding = tensor.name == "wte" || tensor.name == "wpe";
+        EXPECT(differs(plain, cautious) == tensor.trailing, "%s by cautious", tensor.name.c_str());
+        EXPECT(differs(cautious, both) == embedding, "%s by cautious_adamw", tensor.name.c_str());
+    }
+}
+
 // A step that is not finite moves nothing, momentum included.
 TEST(a_skipped_step_changes_nothing) {
     Tiny t(muon_config());
