@@ -109,7 +109,18 @@ TEST(limits_of_a_process) {
                    r.err.find("ulimit -f") != r.err.npos, "%s: exit %d '%s'", command.c_str(), r.code,
                r.err.c_str());
     }
+    const auto piped = test::run("ulimit -f 8; cat " + text + " | ./tokenize " + commands[0].first +
+                                 " --val=0.1 -");
+    EXPECT(piped.code == kExitConfig && piped.err.find("ulimit -f") != piped.err.npos, "exit %d '%s'",
+           piped.code, piped.err.c_str());
     if (test::kAddressSanitizer || test::kThreadSanitizer) return;
+    for (const auto& [command, name] : commands) {
+        const auto r = test::run("ulimit -s 64; ./tokenize " + command + " " + text);
+        EXPECT(r.code == kExitConfig && r.err.find("ulimit -s") != r.err.npos, "%s: exit %d '%s'",
+               command.c_str(), r.code, r.err.c_str());
+        const auto soft = test::run("ulimit -S -s 64; ./tokenize " + command + " " + text);
+        EXPECT(soft.code == 0, "%s: exit %d '%s'", command.c_str(), soft.code, soft.err.c_str());
+    }
     const auto r = test::run("ulimit -v 55000; ./tokenize " + commands[0].first + " --threads=1 " + text);
     EXPECT(r.code == kExitConfig && r.err.find("out of memory") != r.err.npos, "exit %d '%s'", r.code,
            r.err.c_str());
