@@ -44,7 +44,7 @@ inline const StartInfo kInfo = {.device = "cpu, a \"name\"",
                                 .vocab = 512,
                                 .micro_batch = 4,
                                 .plan_bytes = 1234567, .bus_id = "",
-                                .peak_tflops = 0.5, .epochs = {}};
+                                .peak_tflops = 0.5, .tokens = 200 * 512, .epochs = {}};
 inline const double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // A log that has started, with the meter of its steps.

@@ -225,8 +225,8 @@ TEST(sizes_that_no_kernel_takes_are_named) {
          "model.head_channels = 136" + kernels + "8 up to 128; the nearest is 128"},
         {"--model.head_channels=24 --model.position=rope --run.precision=bf16", "model.head_channels = 24" +
          kernels + "16 up to 128 in bf16 with rope or qk_norm; the nearest are 16 and 32"},
-        {"--model.channels=12296 --model.head_channels=8 --run.precision=bf16",
-         "model.channels = 12296: kernels of layernorm for GPUs take at most 12288 in this precision"},
+        {"--model.channels=32776 --model.head_channels=8 --run.precision=bf16",
+         "model.channels = 32776: kernels of layernorm for GPUs take at most 32768 in this precision"},
         {"--model.ffn_channels=100",
          "model.ffn_channels = 100" + kernels + "8; the nearest are 96 and 104"},
         {"--model.ffn_channels=72 --parallel.ranks=2 --parallel.tp=2", "model.ffn_channels = 72" + kernels +

@@ -45,8 +45,10 @@ static std::vector<StepColumn> columns_of(const StepReport& r, int64_t steps, do
 
 static std::string line_of(const std::vector<StepColumn>& columns, bool titles) {
     std::string line;
-    for (const StepColumn& c : columns)
-        line += fmt::format("{:>{}}", titles ? c.title : c.cell, c.width + (line.empty() ? 0 : kBetween));
+    for (const StepColumn& c : columns) {
+        if (!line.empty()) line += std::string(kBetween, ' ');
+        line += fmt::format("{:>{}}", titles ? c.title : c.cell, c.width);
+    }
     return line;
 }
 

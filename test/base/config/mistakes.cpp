@@ -150,9 +150,9 @@ TEST(mistakes_in_launching) {
         return;
     }
     started(torchrun, "", {"RANK and WORLD_SIZE = 2", "torchrun", "mpirun -np 2", "--parallel.ranks=2"});
-    // srun that does not speak PMIx: MPI finds itself alone
+    // srun that does not speak PMIx: MPI would find itself alone
     started("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_JOB_ID=7 SLURM_STEP_ID=0", "",
-            {"2 processes were started, but MPI finds 1", "srun --mpi=pmix"});
+            {"srun started 2 processes without PMIx", "srun --mpi=pmix"});
 }
 
 // The line of --help for a setting or a flag. Sections of missing features say so once.

@@ -180,6 +180,13 @@ TEST(rows_are_joined_behind_those_they_share) {
         }
 }
 
+// A slice of each of more ranks than a kernel's arguments have room for.
+template <class T> static std::vector<const T*> slices_of(const OnDevice<T>& all, int number, size_t count) {
+    std::vector<const T*> at;
+    for (int p = 0; p < number; p++) at.push_back(all + size_t(p) * count);
+    return at;
+}
+
 TEST(moves_no_more_than_its_floor) {
     const size_t count = 9000;
     const OnDevice a(normals<floatX>(count, 1)), b(normals<floatX>(count, 2));
@@ -192,6 +199,16 @@ TEST(moves_no_more_than_its_floor) {
         cuda::sum_terms(a, three, 3, count), cuda::sum_rounded(in, two, 2, count);
         cuda::sum_widened(in, three, 3, count), cuda::accumulate(in, in, count);
         column_sums({300, 768});
+    });
+    const int many = 129;
+    const size_t each = 1024;
+    const OnDevice<floatX> all(normals<floatX>(many * each, 4));
+    const OnDevice<real> wide(normals<real>(many * each, 5));
+    EXPECT_FLOORS([&] {
+        const auto terms = slices_of(all, many, each);
+        const auto wide_terms = slices_of(wide, many, each);
+        cuda::sum_terms(a, terms.data(), many, each), cuda::sum_widened(in, terms.data(), many, each);
+        cuda::sum_rounded(in, wide_terms.data(), many, each);
     });
     EXPECT_FLOORS([] { joined(0), joined(7), joined(7, {12, 16}), joined(7, {16, 19}); });
 }

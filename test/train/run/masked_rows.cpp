@@ -66,7 +66,7 @@ TEST(corpora_have_one_end_of_text) {
                                  {{"path", folder("odd_train_*.bin")}, {"weight", 1}}};
     const Ran ran = train_gpt(tiny_program_config("two", settings),
                               "--model.document_mask=true --data.rows=documents");
-    EXPECT(ran.code == 78 && ran.err.find("end-of-text is id 256 in '") != string::npos &&
+    EXPECT(ran.code == 78 && ran.err.find("documents begin with id 256 in '") != string::npos &&
            ran.err.find(" and 257 in '") != string::npos, "code %d, '%s'", ran.code, ran.err.c_str());
 }
 

@@ -115,16 +115,14 @@ TEST(starting_from_a_checkpoint) {
     const Ran damaged = train_gpt(tiny_program_config("damaged"), "--model.init=" + folder("flipped"));
     EXPECT(damaged.code == 79 && has(damaged.err, "damaged: rank_00000.safetensors"), "code %d, '%s'",
            damaged.code, damaged.err.c_str());
-    // the first weight of a file without hashes is not finite: no step updates
+    // the first weight of a file without hashes is not finite
     const string hf = "hf:" + folder("hf");
     EXPECT(train_gpt(tiny_program_config("first"), "--export=" + hf).code == 0, "export");
     poison(folder("hf") + "/model.safetensors");
     const Ran poisoned = train_gpt(tiny_program_config("poisoned"),
                                    "--model.init=" + hf + " --train.max_skips=0 --eval.every=0");
-    EXPECT(poisoned.code == 77 && rows_of("poisoned", "train").size() == 1, "code %d, '%s'", poisoned.code,
-           poisoned.err.c_str());
-    const json row = rows_of("poisoned", "train").at(0);
-    EXPECT(row["skipped"] == true && row["loss"].is_null(), "%s", row.dump().c_str());
+    EXPECT(poisoned.code == 77 && has(poisoned.err, "'transformer.wte.weight' holds NaN") &&
+           rows_of("poisoned", "train").empty(), "code %d, '%s'", poisoned.code, poisoned.err.c_str());
 }
 
 // ---------------------------------------------------------------------------------------------------------
