@@ -127,16 +127,25 @@ static void sum_from(Out* out, const Terms& from, int number, size_t count, bool
            aligned);
 }
 
+template <class Out, class In> static bool aligned(const Out* out, const In* const* terms, int number) {
+    uintptr_t bits = uintptr_t(out);
+    for (int p = 0; p < number; p++) bits |= uintptr_t(terms[p]);
+    return bits % 16 == 0;
+}
+
+// REQUIRES: number <= kMostListed.
+template <class As, class Out, class In>
+static void sum_listed(Out* out, const In* const* terms, int number, size_t count) {
+    ListedTerms<In> listed = {};
+    std::copy_n(terms, number, listed.term);
+    sum_from<As, Out, In>(out, listed, number, count, aligned(out, terms, number));
+}
+
 template <class As, class Out, class In>
 static void sum_of(Out* out, const In* const* terms, int number, size_t count) {
     CHECK(number >= 1, "a sum of {} terms", number);
-    uintptr_t bits = uintptr_t(out);
-    for (int p = 0; p < number; p++) bits |= uintptr_t(terms[p]);
-    if (number > kMostListed)
-        return sum_from<As, Out, In>(out, strided(terms, number), number, count, bits % 16 == 0);
-    ListedTerms<In> listed = {};
-    std::copy_n(terms, number, listed.term);
-    sum_from<As, Out, In>(out, listed, number, count, bits % 16 == 0);
+    if (number <= kMostListed) return sum_listed<As>(out, terms, number, count);
+    sum_from<As, Out, In>(out, strided(terms, number), number, count, aligned(out, terms, number));
 }
 
 void sum_terms(floatX* out, const floatX* const* terms, int number, size_t count) {
@@ -151,7 +160,7 @@ void sum_widened(real* out, const floatX* const* terms, int number, size_t count
 void accumulate(real* sum, const real* values, size_t count) {
     if (walked(vector_cost, "accumulate", 2 * count * sizeof(real), count * sizeof(real))) return;
     const real* const both[] = {sum, values};
-    sum_of<float>(sum, both, 2, count);
+    sum_listed<float>(sum, both, 2, count);
 }
 
 // One block: thread t adds values t, t + 1024, ... in double, then a tree adds the threads.

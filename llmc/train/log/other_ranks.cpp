@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "llmc/base/check.h"
 #include "llmc/train/watch/metrics_row.h"
 #include "llmc/train/watch/tail.h"
 

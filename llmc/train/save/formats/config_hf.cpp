@@ -187,7 +187,9 @@ static bool changes_nothing(const Json& v) {
 }
 
 static void check_other_keys(const HfClass& c, const Json& config, const std::string& path) {
-    for (const auto& [key, value] : config.members()) {
+    for (const auto& member : config.members()) {
+        const auto& key = member.first;
+        const Json& value = member.second;
         const bool math = any_of(kMathWords, [&](const char* word) { return key.find(word) != key.npos; });
         CHECK_INPUT(!math || is_read(c, key) || changes_nothing(value), "{}: {} = {} is no key of a {}, and "
                     "may change what the model computes; remove the key if it does not", path, key,

@@ -46,12 +46,13 @@ static std::map<std::string, Json> values_of(const GgufFile& file) {
 // A key of the architecture that this program does not know may change what llama.cpp computes.
 static void check_known(const ForeignKind& kind, const std::map<std::string, Json>& values,
                         const std::string& path) {
-    for (const auto& [key, value] : values) {
+    for (const auto& entry : values) {
+        const auto& key = entry.first;
         if (!key.starts_with(kind.id + std::string("."))) continue;
         const bool known = std::any_of(kind.keys.begin(), kind.keys.end(),
                                        [&](const FormatKey& k) { return key == k.key; });
         CHECK_INPUT(known, "{}: the key {} = {} is unknown to this program, and may change what the model "
-                    "computes", path, key, for_message(value));
+                    "computes", path, key, for_message(entry.second));
     }
 }
 
