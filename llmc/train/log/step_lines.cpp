@@ -37,7 +37,7 @@ static std::vector<StepColumn> columns_of(const StepReport& r, int64_t steps, do
         {"tokens/s", grouped(std::llround(r.tokens_per_s)), 10, 3},
         {"TFLOP/s", fixed("{:.4f}", r.tflops), 8, 10},
         {"mfu", fixed("{:.1f}%", 100 * r.mfu), 6, 7},
-        {"memory", human_bytes(double(r.memory_bytes)), 8, 9},
+        {"memory", r.memory_bytes ? human_bytes(double(r.memory_bytes)) : "-", 8, 9},
         {"left", human_seconds(r.seconds_left), 11, 5}};
     if (std::isfinite(joules_per_token)) all.push_back({"J/token", fixed("{:.2g}", joules_per_token), 7, 11});
     return all;
@@ -57,12 +57,14 @@ void StepLines::add(const StepReport& r, int64_t steps, int64_t batch_tokens, bo
     ms_ += r.ms;
     tflops_ms_ += r.tflops * r.ms;
     joules_ += r.joules;
+    if (r.memory_bytes) memory_bytes_ = r.memory_bytes;
     const bool terminal = on_terminal(1);
     const double now = seconds_now();
     if (!due && (!terminal || now - drawn_ < 0.25)) return;
     drawn_ = now;
 
     StepReport mean = r;
+    mean.memory_bytes = memory_bytes_;
     mean.ms = ms_ / steps_;
     mean.tokens_per_s = double(batch_tokens) / mean.ms * 1e3;
     mean.tflops = tflops_ms_ / ms_;

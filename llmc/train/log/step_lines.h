@@ -13,6 +13,7 @@ struct StepLines {
 
 private:
     double steps_ = 0, ms_ = 0, tflops_ms_ = 0, joules_ = 0;    // sums since the last row
+    size_t memory_bytes_ = 0;   // last known
     double drawn_ = 0;          // the redrawn line, by seconds_now()
     bool header_due_ = true;
 };

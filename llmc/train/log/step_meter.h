@@ -17,7 +17,7 @@ struct StepReport {
     double loss = 0, norm = 0, lr = 0;
     bool finite = true;             // false: the update left the weights unchanged
     double joules = kUnknown;       // of all devices
-    size_t memory_bytes = 0;        // in use now: of the host by this process, of a GPU by all
+    size_t memory_bytes = 0;        // in use now: of the host by this process, of a GPU by all; 0: not asked
     // StepMeter::measure() fills in the rest
     int64_t tokens = 0;             // since the start of the run
     double ms = 0, tokens_per_s = 0, tflops = 0;

@@ -69,7 +69,8 @@ Signals StepLog::write(size_t left) {
         asked |= model.votes.asked();
         StepReport report{.step = s.step, .loss = result.loss, .norm = result.norm, .lr = s.lr,
                           .finite = result.finite, .joules = result.joules};
-        if (context.rank == 0 && cfg.log.every) report.memory_bytes = ops::device_in_use();
+        const bool shown = cfg.log.every && (s.step % cfg.log.every == 0 || s.step == cfg.train.steps);
+        if (context.rank == 0 && shown) report.memory_bytes = ops::device_in_use();
         meter.measure(report, result.arrived);
         trace.end(meter.measured);
         log.train(report);
