@@ -19,12 +19,14 @@ static FirstArgument of_folder(std::string folder) {
     return {.config = config, .run_dir = in_run ? run : "", .step = folder};
 }
 
-// Names of scripts/*.json, those nearest to `name` first.
+// Names of presets, those nearest to `name` first. A preset says what it is about; scripts/ has other files
+// of JSON.
 static std::string presets_near(const std::string& name) {
     std::vector<std::pair<int, std::string>> all;
     const std::string folder = parent_directory(beside_program("scripts/quickstart.json"));
     for (const std::string& path : glob_files(folder + "/*.json"))
-        all.emplace_back(0, fs::path(path).stem());
+        if (read_file(path).find("\"about\"") != std::string::npos)
+            all.emplace_back(0, fs::path(path).stem());
     for (auto& [distance, preset] : all) distance = edit_distance(name.substr(0, 64), preset);
     std::sort(all.begin(), all.end());
     std::string names;

@@ -61,7 +61,7 @@ uint64_t DocumentReader::position() const {
 }
 
 // The encoding that the first bytes of a file show, unless UTF-8: by its mark, or by zeros at every second
-// place.
+// place. iconv takes the order of bytes from the mark, else from the name.
 static const char* encoding_of(std::string_view head) {
     using namespace std::literals;
     if (head.starts_with("\xff\xfe\0\0"sv) || head.starts_with("\0\0\xfe\xff"sv)) return "UTF-32";
@@ -69,7 +69,8 @@ static const char* encoding_of(std::string_view head) {
     size_t zeros[2] = {};
     for (size_t i = 0; i < head.size(); i++) zeros[i % 2] += head[i] == 0;
     const bool every_second = (zeros[0] == 0) != (zeros[1] == 0);
-    return every_second && zeros[0] + zeros[1] > 2 + head.size() / 16 ? "UTF-16" : nullptr;
+    if (!every_second || zeros[0] + zeros[1] <= 2 + head.size() / 16) return nullptr;
+    return zeros[0] ? "UTF-16BE" : "UTF-16LE";
 }
 
 // Drops a byte order mark; returns its bytes. CHECK_INPUT: an encoding other than UTF-8.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "llmc/base/console.h"
 #include "llmc/base/files.h"
 #include "llmc/base/glob.h"
 #include "llmc/base/output_file.h"
@@ -81,8 +82,9 @@ static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader
             }
         });
     reader.waiting = nullptr;
-    CHECK_INPUT(reader.documents > 0, "the input has no document; what {}_*.bin there are stay",
-                options.prefix);
+    CHECK_INPUT(reader.documents > 0, "the input has no document ({}, {}); earlier shards {}_*.bin stay",
+                counted(int64_t(reader.skipped.count), "bad line"),
+                counted(int64_t(reader.empty.count), "empty text"), options.prefix);
     for (ShardWriter& s : sets) s.close();
     const std::string mark = replacement_mark(options.prefix);
     write_file(mark, "");

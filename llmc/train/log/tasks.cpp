@@ -32,11 +32,15 @@ void write_result(const std::string& run_dir, int64_t step, const TaskResult& re
     JsonLine row("task");
     add_to_row(row.add("step", step), result);
     make_directories(run_dir);              // a run that trains has its folder
-    std::string reason = try_append_row(path, row.str());
-    if (reason.empty()) reason = try_own_folder(folder);
-    if (reason.empty()) reason = try_replace_file(folder + "/" + result.task + ".jsonl", answers);
-    if (!reason.empty())
-        warning("cannot write scores of {} to {}: {}. They are missing there.", result.task, run_dir, reason);
+    const auto warn = [&](const char* what, const std::string& file, const std::string& reason) {
+        if (!reason.empty())
+            warning("cannot write {} of {} to {}: {}. They are missing there.", what, result.task, file,
+                    reason);
+    };
+    warn("scores", path, try_append_row(path, row.str()));
+    const std::string reason = try_own_folder(folder), file = folder + "/" + result.task + ".jsonl";
+    if (reason.empty()) warn("answers", file, try_replace_file(file, answers));
+    else warn("answers", run_dir, reason);
 }
 
 void write_loss(const std::string& run_dir, int64_t step, const WholeLoss& r) {

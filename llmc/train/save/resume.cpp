@@ -193,8 +193,11 @@ static std::string resumed_folder(const Disk& disk, std::string named) {
     while (named.size() > 1 && named.ends_with('/')) named.pop_back();
     if (file_exists(named + "/" + kManifest)) return named;
     const std::vector<int64_t> steps = saved_steps(disk, named);
-    CHECK_INPUT(is_directory(named), "checkpoint.resume = '{}': there is no such folder. Expected auto, "
-                "never, a folder step_N that a run has saved, or the folder of a run", named);
+    const bool there = is_directory(named);
+    const bool of_step = std::filesystem::path(named).filename().string().starts_with("step_");
+    CHECK_INPUT(there && (of_step || !steps.empty()), "checkpoint.resume = '{}': there is no {}. Expected "
+                "auto, never, a folder step_N that a run has saved, or the folder of a run", named,
+                there ? "checkpoint in this folder" : "such folder");
     return steps.empty() ? named : folder_of(named, steps.back());
 }
 

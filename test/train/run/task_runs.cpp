@@ -193,7 +193,7 @@ TEST(training_goes_on_where_answers_cannot_be_written) {
     std::filesystem::create_directories(folder("no_answers"));
     std::ofstream(folder("no_answers") + "/answers") << "a file in place of the folder";
     const Ran ran = train_gpt(config);
-    EXPECT(ran.code == 0 && ran.err.find("cannot write scores of choices") != string::npos, "code %d, '%s'",
+    EXPECT(ran.code == 0 && ran.err.find("cannot write answers of choices") != string::npos, "code %d, '%s'",
            ran.code, ran.err.c_str());
     EXPECT(steps_of("no_answers", "task").size() == 6, "%s", rows_of_tasks("no_answers").c_str());
 }

@@ -105,7 +105,8 @@ TEST(folders_and_presets_stand_for_their_configs) {
                                  " --train.steps=5");
     EXPECT(newest.code == 0 && has(newest.out, "goes on from " + run_dir + "/step_4"), "code %d, '%s'",
            newest.code, newest.err.c_str());
-    for (const string& path : {folder("absent"), string()}) {
+    std::filesystem::create_directories(folder("empty"));
+    for (const string& path : {folder("absent"), folder("empty"), string()}) {
         const Ran ran = train_gpt(config, "--checkpoint.resume='" + path + "'");
         EXPECT(ran.code == 78 && no_message(ran.err).empty() && has(ran.err, "checkpoint.resume"), "%d '%s'",
                ran.code, ran.err.c_str());
@@ -113,6 +114,8 @@ TEST(folders_and_presets_stand_for_their_configs) {
     EXPECT(run("./train_gpt gpt2_124M --plan").code == 0, "a preset");
     const Ran typo = run("./train_gpt gpt2_124 --plan");
     EXPECT(typo.code == 78 && has(typo.err, "gpt2_124M"), "'%s'", typo.err.c_str());
+    const Ran other = run("./train_gpt grafan --plan");
+    EXPECT(other.code == 78 && !has(other.err, "grafana"), "no preset: '%s'", other.err.c_str());
 }
 
 // A validation has the same rows at any batch; --evaluate=loss has all of them.
