@@ -50,12 +50,47 @@ ImpossibleTokens impossible_tokens(const Vocabulary& v, const Pattern& pattern) 
 // Real vocabularies: at most 0.05 in a thousand by their own pattern, at least 2.8 by another.
 static bool fits(const ImpossibleTokens& found) { return found.count * 1000 <= found.tokens; }
 
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+static bool has_number(std::string_view text) {
+    for (size_t i = 1; i < text.size(); i++)
+        if (is_digit(text[i - 1]) && is_digit(text[i])) return true;
+    return false;
+}
+
+// Whether the vocabulary is of a pattern that splits numbers into digits.
+static bool lacks_numbers(const Vocabulary& v) {
+    if (v.size() < kLeastJudged) return false;
+    for (uint32_t id = 0; id < v.size(); id++)
+        if (!v.added[id] && has_number(v.text_of(id))) return false;
+    return true;
+}
+
+// Names of the patterns that the vocabulary may be of.
+static std::string likely_patterns(const Vocabulary& v, bool digits) {
+    std::string names;
+    for (const Pattern& p : patterns()) {
+        if (digits && in_one_match(p, "", "12", "")) continue;
+        if (fits(impossible_tokens(v, p))) names += (names.empty() ? "" : ", ") + std::string(p.name);
+    }
+    return names;
+}
+
+// By a pattern that keeps numbers whole such a vocabulary has nearly the same ids, and no impossible token.
+static void warn_of_digits(const Vocabulary& v, const std::string& name) {
+    if (!in_one_match(*v.pattern, "", "12", "") || !lacks_numbers(v)) return;
+    const std::string others = likely_patterns(v, true);
+    if (others.empty()) return;
+    warning("{}: no token has two digits side by side, so the vocabulary is probably of a pattern that "
+            "splits numbers\n       into digits ({}). Ids of some texts by {}, which is used, differ; "
+            "./tokenize takes --pattern=NAME", name, others, v.pattern->name);
+}
+
 void check_pattern(const Vocabulary& v, const std::string& name, bool stated) {
     const ImpossibleTokens found = impossible_tokens(v, *v.pattern);
+    if (fits(found) && !stated) warn_of_digits(v, name);
     if (fits(found) || (stated && found.count < kLeastStated)) return;
-    std::string others;
-    for (const Pattern& p : patterns())
-        if (fits(impossible_tokens(v, p))) others += (others.empty() ? "" : ", ") + std::string(p.name);
+    const std::string others = likely_patterns(v, lacks_numbers(v));
     CHECK_INPUT(false, "{}: {} of {} tokens, such as {}, are never made by the pattern {}: ids by it would "
                 "differ from the vocabulary's own. Possible\n"
                 "       patterns are {}. For a .tiktoken file ./tokenize takes --pattern=NAME; encode then "

@@ -16,4 +16,7 @@ ImpossibleTokens impossible_tokens(const Vocabulary& v, const Pattern& pattern);
 // CHECK_INPUT: more impossible tokens than a vocabulary of the pattern has. name: the file's, for messages.
 // stated: the file says its pattern, so a few tokens are no proof against it.
 inline constexpr size_t kLeastStated = 16;
+// A warning: no token has two digits, though the pattern, which the file does not state, keeps numbers whole.
+// Smaller vocabularies may come from a text without numbers.
+inline constexpr uint32_t kLeastJudged = 10'000;
 void check_pattern(const Vocabulary& v, const std::string& name, bool stated);

@@ -111,6 +111,13 @@ static bool ends_with(std::string_view s, std::string_view end) {
     return s.size() >= end.size() && s.substr(s.size() - end.size()) == end;
 }
 
+// Of a file that names no pattern.
+static void set_pattern(Vocabulary& v, const Pattern* pattern) {
+    if (!pattern) return;
+    v.pattern = pattern;
+    v.nfc = pattern->nfc;
+}
+
 // GPT-2's two files, or Hugging Face's names of them.
 static Vocabulary vocabulary_in(const std::string& folder, const Pattern* pattern) {
     std::string merges = folder + "/vocab.bpe", ids = folder + "/encoder.json";
@@ -124,9 +131,13 @@ static Vocabulary vocabulary_in(const std::string& folder, const Pattern* patter
         if (file_exists(folder + "/" + name)) others += fmt::format(" {} there is of another kind.", name);
     CHECK_INPUT(found, "{}: no tokenizer: expected GPT-2's vocab.bpe and encoder.json in the folder (or "
                 "merges.txt and vocab.json), or a tokenizer.json.{}", folder, others);
-    Vocabulary v = vocabulary_of_gpt2(read_file(merges), read_file(ids), folder, end_named_in(folder));
-    read_tokenizer_config(tokenizer_config_of(folder), folder, v);
-    if (pattern) v.pattern = pattern;
+    const Json config = tokenizer_config_of(folder);
+    Vocabulary v = vocabulary_of_gpt2(read_file(merges), read_file(ids), folder, end_named_in(folder),
+                                      added_tokens_in(folder, config));
+    read_tokenizer_config(config, folder, v);
+    v.adds_bos = v.bos >= 0 && config.get("add_bos_token") == true;
+    set_pattern(v, pattern);
+    v.prefix_space = v.pattern == &patterns()[0] && config.get("add_prefix_space") == true;
     return v;
 }
 
@@ -148,7 +159,7 @@ static Vocabulary vocabulary_of_file(const std::string& path, const Pattern* pat
                 "byte-level BPE: a tokenizer.json, a .tiktoken file, GPT-2's files, or a GGUF file", path);
     if (!content.empty()) {
         Vocabulary v = vocabulary_of_tiktoken(content, path);
-        if (pattern) v.pattern = pattern;
+        set_pattern(v, pattern);
         return v;
     }
     CHECK_INPUT(

@@ -35,8 +35,8 @@ struct Tokenizer {
 
     // tokenizer.json, a folder with tokenizer.json or with vocab.bpe and encoder.json (merges.txt and
     // vocab.json at Hugging Face), a .tiktoken file, or a GGUF file. An invalid file ends in CHECK_INPUT.
-    // pattern: of files that name none, .tiktoken and GPT-2's two; nullptr: GPT-2's. A vocabulary of another
-    // pattern than the file's is refused.
+    // pattern: of files that name none, .tiktoken and GPT-2's two, and with it the family's NFC; nullptr:
+    // GPT-2's. A vocabulary of another pattern than the file's is refused.
     static Tokenizer load(const std::string& path, const Pattern* pattern = nullptr);
     void save(const std::string& path) const;        // as Hugging Face's tokenizer.json
 
@@ -78,5 +78,6 @@ std::string with_prefix_space(std::string_view piece);
 Vocabulary vocabulary_of_json(std::string_view content, const std::string& name, const EndOfText& end = {});
 Vocabulary vocabulary_of_tiktoken(std::string_view content, const std::string& name);
 Vocabulary vocabulary_of_gpt2(std::string_view vocab_bpe, std::string_view encoder_json,
-                              const std::string& name, const EndOfText& end = {});
+                              const std::string& name, const EndOfText& end = {},
+                              const FolderTokens& more = {});
 std::string json_of_vocabulary(const Vocabulary& v);

@@ -128,6 +128,13 @@ constexpr AddedFlag kAddedFlags[] = {{"single_word", true, kSingleWord}, {"lstri
                                      {"rstrip", true, kRightStrip}, {"normalized", true, kNormalized},
                                      {"special", false, kInTexts}};
 
+uint8_t bits_of(const Json& token) {
+    uint8_t bits = kAdded;
+    for (const AddedFlag& flag : kAddedFlags)
+        if (token.get(flag.key) == flag.set) bits |= flag.bit;
+    return bits;
+}
+
 void put_added(const Json& added, Names& names) {
     if (added.is_null()) return;
     CHECK_INPUT(added.is_list(), "{}: added_tokens is no list", names.file);
@@ -137,10 +144,18 @@ void put_added(const Json& added, Names& names) {
         const std::string& content = token.at("content").string();
         CHECK_INPUT(names.added_text.insert(content).second, "{}: the added token \"{}\" is there twice",
                     names.file, content);
-        uint8_t bits = kAdded;
-        for (const AddedFlag& flag : kAddedFlags)
-            if (token.get(flag.key) == flag.set) bits |= flag.bit;
-        names.put(token.at("id").natural(), content, bits);
+        names.put(token.at("id").natural(), content, bits_of(token));
+    }
+}
+
+// Special tokens that have an id in the vocabulary: control tokens, unless a merge makes them.
+void mark_special(const Json::List& special, const std::vector<Merge>& merges, Names& names) {
+    std::vector<bool> made(names.tokens.text.size());
+    for (const Merge& m : merges) made[m.id] = true;
+    for (const Json& token : special) {
+        const auto found = names.id.find(token.at("content").string());
+        if (found == names.id.end() || found->first.size() == 1 || made[found->second]) continue;
+        names.tokens.added[found->second] = bits_of(token);
     }
 }
 
@@ -188,9 +203,11 @@ Vocabulary vocabulary_of_json(std::string_view content, const std::string& name,
 }
 
 Vocabulary vocabulary_of_gpt2(std::string_view vocab_bpe, std::string_view encoder_json,
-                              const std::string& folder, const EndOfText& end) {
+                              const std::string& folder, const EndOfText& end, const FolderTokens& more) {
     const std::string encoder = folder + "/encoder.json", list = folder + "/vocab.bpe";
-    Names names(encoder, end);
+    Names names(folder + ", beside the vocabulary", end);
+    put_added(more.added, names);
+    names.file = encoder;
     names.put_vocab(parse_json_text(encoder_json, encoder));
     names.file = list;
     std::vector<Merge> merges;
@@ -202,6 +219,7 @@ Vocabulary vocabulary_of_gpt2(std::string_view vocab_bpe, std::string_view encod
         if (!line.empty() && !version) merges.push_back(names.merge_of_line(line, merges.size()));
         at = end + 1;
     }
+    mark_special(more.special, merges, names);
     return names.finish(std::move(merges));
 }
 

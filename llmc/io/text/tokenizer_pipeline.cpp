@@ -1,5 +1,7 @@
 #include "llmc/io/text/tokenizer_pipeline.h"
 
+#include <charconv>
+
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
 #include "llmc/base/json_file.h"
@@ -90,10 +92,13 @@ static std::string default_template(const Json& value) {
     return "";
 }
 
-Json tokenizer_config_of(const std::string& folder) {
-    const std::string path = folder + "/tokenizer_config.json";
+// null: no such file
+static Json json_in(const std::string& folder, const char* name) {
+    const std::string path = folder + "/" + name;
     return file_exists(path) ? parse_json_file(path) : Json();
 }
+
+Json tokenizer_config_of(const std::string& folder) { return json_in(folder, "tokenizer_config.json"); }
 
 std::string special_token(const Json& config, const char* key) {
     const Json &value = config.get(key), &token = value.is_object() ? value.get("content") : value;
@@ -102,17 +107,73 @@ std::string special_token(const Json& config, const char* key) {
 
 EndOfText end_named_in(const std::string& folder) {
     EndOfText end;
-    for (const char* name : {"/tokenizer_config.json", "/special_tokens_map.json"})
-        if (end.text.empty() && file_exists(folder + name))
-            end.text = special_token(parse_json_file(folder + name), "eos_token");
-    for (const char* name : {"/generation_config.json", "/config.json"}) {
-        if (end.id >= 0 || !file_exists(folder + name)) continue;
-        const Json file = parse_json_file(folder + name);
+    for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"})
+        if (end.text.empty()) end.text = special_token(json_in(folder, name), "eos_token");
+    for (const char* name : {"generation_config.json", "config.json"}) {
+        if (end.id >= 0) continue;
+        const Json file = json_in(folder, name);
         const Json& ids = file.get("eos_token_id");
         const Json& id = ids.is_list() && !ids.list().empty() ? ids.list()[0] : ids;
         if (id.is_natural()) end.id = int64_t(id.natural());
     }
     return end;
+}
+
+// An id as the key of an object; null: no number.
+static Json natural_of(const std::string& text) {
+    uint64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc() || end != text.data() + text.size()) return Json();
+    return number;
+}
+
+// Names stand as text, or as objects with flags; in lists and objects of several as well.
+static void add_special(const Json& token, Json::List& list) {
+    if (token.is_list())
+        for (const Json& one : token.list()) add_special(one, list);
+    if (token.is_object() && !token.find("content"))
+        for (const auto& [key, one] : token.members()) add_special(one, list);
+    const Json& content = token.is_object() ? token.get("content") : token;
+    if (!content.is_string()) return;
+    Json::Members entry = {{"content", content}};
+    if (token.is_object()) entry = token.members();
+    std::erase_if(entry, [](const auto& member) { return member.first == "special"; });
+    entry.emplace_back("special", true);
+    list.push_back(std::move(entry));
+}
+
+static const Json* of_content(const Json::List& list, const std::string& content) {
+    for (const Json& token : list)
+        if (token.get("content") == content) return &token;
+    return nullptr;
+}
+
+FolderTokens added_tokens_in(const std::string& folder, const Json& config) {
+    FolderTokens tokens;
+    for (const Json& file : {json_in(folder, "special_tokens_map.json"), config}) {
+        if (!file.is_object()) continue;
+        for (const auto& [key, token] : file.members())
+            if (key.ends_with("_token") || key.ends_with("_special_tokens"))
+                add_special(token, tokens.special);
+    }
+    const Json &decoder = config.get("added_tokens_decoder"), &list = json_in(folder, "added_tokens.json");
+    if (decoder.is_object() && !decoder.members().empty()) {
+        for (const auto& [id, token] : decoder.members()) {
+            Json::Members entry = {{"id", natural_of(id)}};
+            if (token.is_object()) entry.insert(entry.end(), token.members().begin(), token.members().end());
+            tokens.added.push_back(std::move(entry));
+        }
+        return tokens;
+    }
+    if (!list.is_object()) return tokens;
+    for (const auto& [content, id] : list.members()) {
+        const Json* special = of_content(tokens.special, content);
+        Json::Members entry = {{"content", content}, {"special", false}, {"normalized", true}};
+        if (special) entry = special->members();
+        entry.emplace_back("id", id);
+        tokens.added.push_back(std::move(entry));
+    }
+    return tokens;
 }
 
 std::string end_of_template(const Json& post_processor) {
@@ -129,8 +190,10 @@ std::string end_of_template(const Json& post_processor) {
 void read_tokenizer_config(const Json& config, const std::string& folder, Vocabulary& v) {
     const std::string alone = folder + "/chat_template.jinja";
     if (file_exists(alone)) v.chat_template = read_file(alone);
+    const Json names = json_in(folder, "special_tokens_map.json");
     const auto read = [&](const char* key, int64_t& id) {
-        const int64_t found = v.find_added(special_token(config, key));
+        const std::string name = special_token(config, key);
+        const int64_t found = v.find_added(name.empty() ? special_token(names, key) : name);
         if (found >= 0) id = found;
     };
     if (!v.adds_bos) read("bos_token", v.bos);

@@ -18,5 +18,9 @@ std::string special_token(const Json& config, const char* key);     // key: "eos
 // of generation_config.json, config.json. By the template: the last token behind the text; empty: none.
 EndOfText end_named_in(const std::string& folder);
 std::string end_of_template(const Json& post_processor);
+
+// Added tokens of a folder without tokenizer.json: listed by tokenizer_config.json (added_tokens_decoder),
+// else by added_tokens.json. special: those that tokenizer_config.json and special_tokens_map.json name.
+FolderTokens added_tokens_in(const std::string& folder, const Json& config);
 void read_tokenizer_config(const Json& config, const std::string& folder, Vocabulary& v);
 Json::Members tokenizer_config(const Vocabulary& v);        // BOS, EOS, chat template of v

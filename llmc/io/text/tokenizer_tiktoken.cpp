@@ -3,9 +3,13 @@
 // The file has no merges. tiktoken joins the adjacent pair whose bytes together have the lowest rank,
 // whatever the pair. Yet a single pair yields each token: joins within the token's bytes depend on nothing
 // outside the token, as long as no join crosses the token's ends. So the last join in any text is the last
-// join of the token's bytes alone. Encoding each token with the earlier merges finds the pair. A token that
-// does not reduce to two symbols could not have been trained, and is refused.
+// join of the token's bytes alone. Encoding each token with the earlier merges finds the pair.
+//
+// The bytes of a token may also stop at three or more symbols. No join ever yields such a token; a word of
+// exactly these bytes becomes the token, as tiktoken looks words up first. Llama 3's file has several hundred
+// of them, among the ranks that follow cl100k's.
 #include <cstring>
+#include <set>
 
 #include "llmc/base/check.h"
 #include "llmc/io/files/shard.h"
@@ -88,17 +92,20 @@ Vocabulary vocabulary_of_tiktoken(std::string_view content, const std::string& n
     }
     Bpe bpe(v, n);
     std::vector<uint32_t> ids;
+    std::set<std::string_view> words;       // tokens that no join yields
     v.merges.reserve(n);
     for (uint32_t id = 256; id < n; id++) {
         const std::string_view word = v.text_of(id);
         if (ids.size() < word.size()) ids.resize(word.size());
         const size_t symbols = bpe_encode(bpe, word, ids.data());
-        CHECK_INPUT(symbols == 2, "{}:{}: token {} is {}", name, id + 1, id,
-                    symbols == 1 ? "there twice" : "no two tokens of lower rank joined");
+        const bool twice = symbols == 1 || (symbols > 2 && !words.insert(word).second);
+        CHECK_INPUT(!twice, "{}:{}: token {} is there twice", name, id + 1, id);
+        if (symbols > 2) continue;
         const Merge m = {ids[0], ids[1], id};
         bpe.add(m);
         v.merges.push_back(m);
     }
+    v.ignore_merges = !words.empty();
     v.words_are_tokens = true;
     v.eot = n;
     v.end_appended = true;

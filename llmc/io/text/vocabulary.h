@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "llmc/base/json_value.h"
 #include "llmc/io/unicode/pattern.h"
 
 constexpr uint32_t kNoByte = 0xffffffff;
@@ -88,6 +89,12 @@ struct TokenList {
 struct EndOfText {
     std::string text;
     int64_t id = -1;
+};
+
+// Added tokens in files beside a vocabulary, in the form of tokenizer.json's added_tokens; `special` without
+// ids.
+struct FolderTokens {
+    Json::List added, special;
 };
 
 // A vocabulary of these tokens, without merges. CHECK_INPUT: an empty token, two tokens that are the same

@@ -35,11 +35,18 @@ static void warn_of_repeats(const std::vector<Epochs>& all) {
             human_count(worst->count), kRepeats);
 }
 
-static void warn_of_warmup(const Config& cfg) {
+// A warning where the user chose the warmup; the default of a short run is a row of the header.
+static void say_warmup(const Config& cfg) {
     const int64_t warmup = cfg.optimizer.warmup, steps = cfg.train.steps;
     if (steps == 0 || warmup <= steps) return;
-    warning("optimizer.warmup = {} is longer than the run of train.steps = {}: the learning rate ends at "
-            "{:.0f}% of optimizer.lr", warmup, steps, 100 * double(steps) / double(warmup));
+    const int64_t share = 100 * steps / warmup;
+    const bool named = std::find(cfg.named.begin(), cfg.named.end(), "optimizer.warmup") != cfg.named.end();
+    if (named)
+        warning("optimizer.warmup = {} is longer than the run of train.steps = {}: the learning rate ends at "
+                "{}% of optimizer.lr", warmup, steps, share);
+    else
+        print("rate    rises to {}% of optimizer.lr: its warmup has {} steps (--optimizer.warmup={} reaches "
+              "all of it)\n", share, warmup, std::max<int64_t>(1, steps / 10));
 }
 
 void print_header(const Config& cfg, const StartInfo& info, const std::string& origin) {
@@ -55,6 +62,7 @@ void print_header(const Config& cfg, const StartInfo& info, const std::string& o
     print("steps   {} of {} tokens ({} x {} at once), {} tokens in all{}\n", grouped(cfg.train.steps),
           grouped(cfg.train.batch_tokens), info.micro_batch, m.context, human_count(double(info.tokens)),
           shown_epochs(info.epochs));
+    say_warmup(cfg);
     print("memory  {} planned{}\n", human_bytes(double(info.plan_bytes)),
           info.world > 1 ? " on the fullest rank" : "");
     if (info.peak_tflops > 0) print("matmul  {} TFLOP/s at most\n", shown_rate(info.peak_tflops));
@@ -67,5 +75,4 @@ void print_header(const Config& cfg, const StartInfo& info, const std::string& o
     print("\n");
     fflush(stdout);
     warn_of_repeats(info.epochs);
-    warn_of_warmup(cfg);
 }

@@ -273,8 +273,10 @@ int adopt_open_settings(Config& cfg, const std::optional<Origin>& origin, bool p
     adopt_init(cfg, *origin, prints);
     if (!cfg.model.vocab) cfg.model.vocab = saved.model.vocab;
     const std::string cautious = "optimizer.cautious_adamw";
-    if (std::find(cfg.named.begin(), cfg.named.end(), cautious) == cfg.named.end())
-        cfg.optimizer.cautious_adamw = saved.optimizer.cautious_adamw;
+    const bool open = std::find(cfg.named.begin(), cfg.named.end(), cautious) == cfg.named.end();
+    if (open && prints && saved.optimizer.cautious_adamw != cfg.optimizer.cautious_adamw)
+        print("{} = {}, as the checkpoint was made\n\n", cautious, saved.optimizer.cautious_adamw);
+    if (open) cfg.optimizer.cautious_adamw = saved.optimizer.cautious_adamw;
     if (cfg.data.tokenizer.empty() && !saved.data.tokenizer.empty())
         cfg.data.tokenizer =
             file_exists(saved.data.tokenizer) ? saved.data.tokenizer : own_tokenizer(*origin);

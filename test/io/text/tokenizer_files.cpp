@@ -187,7 +187,8 @@ TEST(malformed_ranks_are_refused) {
     bad("no base64", "Ig== 1\n", "I?== 1\n", {"bad.tiktoken:2", "base64"});
     bad("a byte twice", "Ig== 1\n", "IQ== 1\n", {"single bytes"});
     const std::string last = good.substr(good.rfind('\n', good.size() - 2) + 1);
-    bad("a token of nothing", last, "enF6cXpxenF6cQ== 1498\n", {"1498", "two tokens"});
+    const std::string twice = "enF6cXpxenF6cQ== 1498\nenF6cXpxenF6cQ== 1499\n";
+    bad("a token twice", last, twice, {"1499", "there twice"});
     refused("empty", [] { vocabulary_of_tiktoken("", "bad.tiktoken"); }, {"256"});
 }
 

@@ -3,9 +3,12 @@
 #include "llmc/io/unicode/pattern.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
+#include "llmc/io/text/pattern_check.h"
 #include "llmc/io/text/text_encoder.h"
 #include "llmc/io/text/tokenizer_gguf.h"
 #include "llmc/io/unicode/nfc.h"
@@ -119,4 +122,111 @@ TEST(bytes_without_a_token_are_dropped) {
     IdBuffer<uint16_t> ids;
     encoder.encode((std::string("\x04") + std::string(kTextPadding, 'x')).data(), 1, ids);
     EXPECT(ids.count == 0, "%zu ids", ids.count);
+}
+
+// Llama 3's rank file has such tokens, as "zqzqzqzqzq" is here: tiktoken looks a word up before it joins.
+TEST(ranks_of_words_that_no_join_yields) {
+    const std::string path = test::temporary_directory() + "/words.tiktoken";
+    write_file(path, read_file(kData + "hf.tiktoken") + "enF6cXpxenF6cQ== 1499\n");
+    const Tokenizer t = Tokenizer::load(path, pattern_named("gpt2"));
+    EXPECT(t.vocab_size() == 1501 && t.eot() == 1500 && t.vocabulary.ignore_merges);
+    const std::string text = "zqzqzqzqzq zqzqzqzqzq";
+    const auto ids = t.encode(text), before = Tokenizer::load(kData + "hf.json").encode(text.substr(10));
+    EXPECT(ids[0] == 1499 && before.size() > 2 && std::vector(ids.begin() + 1, ids.end()) == before);
+    Encoder<uint16_t> encoder(t);
+    IdBuffer<uint16_t> out;
+    encoder.encode((text + std::string(kTextPadding, 'x')).data(), text.size(), out);
+    EXPECT(std::equal(ids.begin(), ids.end(), out.data.get(), out.data.get() + out.count));
+    const Tokenizer again(vocabulary_of_json(json_of_vocabulary(t.vocabulary), "again.json"));
+    EXPECT(again.hash() == t.hash() && again.encode(text) == ids);
+    EXPECT(!Tokenizer::load(kData + "hf.tiktoken").vocabulary.ignore_merges);
+}
+
+// A large vocabulary without numbers, as Qwen's and SmolLM2's, in files that name no pattern.
+TEST(a_vocabulary_without_numbers) {
+    const std::string folder = test::temporary_directory() + "/digits";
+    make_directories(folder);
+    write_file(folder + "/merges.txt", "#version: 0.2\n");
+    json vocab;
+    const auto grow = [&](size_t n) {
+        for (size_t id = vocab.size(); id < n; id++) {
+            const std::string word = std::string(id / 100, 'a') + std::string(id % 100, 'b') + "c";
+            vocab[id < 256 ? characters_of_bytes(std::string(1, char(id))) : word] = id;
+        }
+        write_file(folder + "/vocab.json", vocab.dump());
+    };
+    const auto warned = [&](const Pattern* pattern) {
+        return test::captured(2, [&] { Tokenizer::load(folder, pattern); });
+    };
+    grow(kLeastJudged - 2);                 // end-of-text is appended
+    EXPECT(warned(nullptr).empty(), "%s", warned(nullptr).c_str());
+    grow(kLeastJudged);
+    const std::string line = warned(nullptr);
+    for (const char* words : {"no token has two digits side by side", "qwen2, smollm", "--pattern=NAME"})
+        EXPECT(line.find(words) != line.npos, "%s", line.c_str());
+    for (const Pattern& p : patterns()) {
+        const bool splits = p.digits || p.name == std::string("qwen2");
+        EXPECT(warned(&p).empty() == splits, "%s", p.name);
+        EXPECT(Tokenizer::load(folder, &p).vocabulary.nfc == p.nfc);
+    }
+    vocab["17"] = vocab.size();
+    grow(vocab.size());
+    EXPECT(warned(nullptr).empty());
+}
+
+// Ids of transformers 5.24's GPT2Tokenizer, of the same folders.
+TEST(added_tokens_beside_gpt2s_files) {
+    const json ids = json::parse(read_file(kData + "gpt2/encoder.json"));
+    using Files = std::map<std::string, json>;
+    const auto folder_of = [&](const char* name, const json& vocab, const Files& files) {
+        const std::string folder = test::temporary_directory() + "/" + name;
+        make_directories(folder);
+        write_file(folder + "/vocab.json", vocab.dump());
+        write_file(folder + "/merges.txt", read_file(kData + "gpt2/vocab.bpe"));
+        for (const auto& [file, content] : files) write_file(folder + "/" + file, content.dump());
+        return folder;
+    };
+    const auto expect_ids = [](const Tokenizer& t, const std::string& text, std::vector<int32_t> ids) {
+        EXPECT(t.encode(text, true) == ids, "%s", json(t.encode(text, true)).dump().c_str());
+        const EndOfText end = {.text = std::string(t.vocabulary.text_of(t.eot()))};
+        const Tokenizer again(vocabulary_of_json(json_of_vocabulary(t.vocabulary), "again.json", end));
+        EXPECT(again.hash() == t.hash() && again.encode(text, true) == ids);
+    };
+    const std::string text = "some <|user|>  [PAD] <mask> sword word";
+    const Tokenizer listed = Tokenizer::load(folder_of("listed", ids, {
+        {"added_tokens.json", {{"<|user|>", 1500}, {"  ", 1501}, {"[PAD]", 1502}}},
+        {"special_tokens_map.json", {{"pad_token", "[PAD]"}, {"additional_special_tokens", {"<|user|>"}}}}}));
+    EXPECT(listed.vocab_size() == 1503);
+    EXPECT(listed.vocabulary.added[1501] == (kAdded | kInTexts | kNormalized));
+    EXPECT(listed.vocabulary.is_control(1500) && listed.vocabulary.is_control(1502));
+    expect_ids(listed, text, {1023, 220, 1500, 1501, 1502, 220, 27, 76, 311, 74, 29, 278, 86, 299, 67, 727,
+                              67});
+    const auto token = [&](const char* content, bool special, const char* flag) {
+        json t = {{"content", content}, {"special", special}};
+        for (const char* name : {"lstrip", "rstrip", "single_word", "normalized"})
+            t[name] = name == std::string(flag);
+        return t;
+    };
+    const Tokenizer decoder = Tokenizer::load(folder_of("decoder", ids, {{"tokenizer_config.json", {
+        {"added_tokens_decoder", {{"1500", token("<|user|>", true, "")},
+                                  {"1501", token("<mask>", false, "lstrip")},
+                                  {"1502", token("word", false, "single_word")}}}}}}));
+    expect_ids(decoder, text, {1023, 220, 1500, 220, 220, 58, 47, 32, 35, 60, 1501, 278, 86, 299, 67, 220,
+                               1502});
+    json opt = ids;
+    opt.erase("<|endoftext|>");
+    opt["</s>"] = 1499;
+    opt["<s>"] = 1500;
+    const Tokenizer named = Tokenizer::load(folder_of("named", opt, {
+        {"special_tokens_map.json", {{"bos_token", {{"content", "<s>"}}}, {"eos_token", "</s>"},
+                                     {"pad_token", "th"}}},
+        {"tokenizer_config.json", {{"add_bos_token", true}, {"add_prefix_space", true},
+                                   {"cls_token", "!"}}}}));
+    EXPECT(named.adds_bos() && named.bos() == 1500 && named.eos() == 1499);
+    EXPECT(named.vocabulary.is_control(1500) && named.vocabulary.prefix_space);
+    expect_ids(named, "the !</s> <s>x", {297, 220, 0, 1499, 220, 1500, 352});         // behind BOS
+    const std::string odd = folder_of("odd", ids, {
+        {"tokenizer_config.json", {{"added_tokens_decoder", {{"x", token("<a>", true, "")}}}}}});
+    const Fatal f = test::fatal_of([&] { Tokenizer::load(odd); });
+    EXPECT(f.code == kExitConfig && std::string(f.what()).find("no id") != std::string::npos, "%s", f.what());
 }

@@ -2,6 +2,9 @@
 #include <cmath>
 #include <filesystem>
 
+#include "llmc/base/files.h"
+#include "llmc/base/output_file.h"
+#include "llmc/io/files/manifest.h"
 #include "test/program.h"
 
 namespace fs = std::filesystem;
@@ -82,6 +85,47 @@ TEST(a_finished_run_says_so_and_how_to_train_on) {
     const Ran again = train_gpt(config, "--optimizer.warmup=5");
     EXPECT(again.code == 0 && has(again.out, "complete: all 4 steps were trained before") &&
                has(again.out, "--train.steps=8") && !has(again.out, "done "), "'%s'", again.out.c_str());
+}
+
+// The default warmup of 100 steps is no mistake of the user: a row of the header, which says what it does.
+TEST(a_run_shorter_than_the_default_warmup) {
+    json config = json::parse(read_file(config_on("short", shards_in("d0"))));
+    config["optimizer"].erase("warmup");
+    write_file(folder("short.json"), config.dump());
+    const Ran ran = train_gpt(folder("short.json"));
+    EXPECT(ran.code == 0 && has(ran.out, "rate    rises to 4% of optimizer.lr: its warmup has 100 steps") &&
+               has(ran.out, "--optimizer.warmup=1 ") && !has(ran.err, "warning"), "'%s' '%s'",
+           ran.out.c_str(), ran.err.c_str());
+    const Ran two = two_steps(config_on("no_warmup", shards_in("d0")));
+    EXPECT(two.code == 0 && !has(two.out, "rate    "), "'%s'", two.out.c_str());
+}
+
+// Versions without optimizer.cautious_adamw had cautious decay of all tensors: their runs keep their bits.
+TEST(a_cautious_run_of_an_earlier_version_goes_on) {
+    const auto config = [](const string& name) {
+        json all = json::parse(read_file(config_on(name, shards_in("d0"))));
+        all["optimizer"].update({{"kind", "muon"}, {"cautious", true}, {"lr", 1e-2}, {"weight_decay", 1}});
+        write_file(folder(name + ".json"), all.dump());
+        return folder(name + ".json");
+    };
+    const string all_cautious = "--optimizer.cautious_adamw=true";
+    EXPECT(train_gpt(config("all"), all_cautious).code == 0 && train_gpt(config("muons")).code == 0, "first");
+    EXPECT(losses("all").back() != losses("muons").back());
+    EXPECT(train_gpt(config("earlier"), all_cautious + " --train.steps=2").code == 0, "two steps");
+    const string path = folder("earlier") + "/step_2/manifest.json";
+    string error;
+    std::optional<Manifest> manifest = parse_manifest(read_file(path), &error);
+    EXPECT(manifest.has_value(), "'%s'", error.c_str());
+    json settings = json::parse(manifest->config);
+    EXPECT(settings["optimizer"].erase("cautious_adamw") == 1);
+    manifest->config = settings.dump();
+    write_file(path, to_json(*manifest));
+    const Ran ran = train_gpt(config("earlier"));
+    EXPECT(ran.code == 0 && losses("earlier") == losses("all"), "'%s'", ran.err.c_str());
+    EXPECT(has(ran.out, "optimizer.cautious_adamw = true, as the checkpoint was made"), "'%s'",
+           ran.out.c_str());
+    const json now = json::parse(read_file(folder("earlier") + "/config.json"));
+    EXPECT(now["optimizer"]["cautious_adamw"] == true);
 }
 
 // The folder of a run, of a checkpoint, a preset; checkpoint.resume likewise.
