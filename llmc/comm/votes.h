@@ -41,12 +41,14 @@ template <class F> auto on_rank_0_first(const Axis& ranks, F&& f) {
     return result;
 }
 
-// Replaces `values`, a text or a vector, by those of rank 0.
+// Replaces `values`, a text or a vector, by those of rank 0, in broadcasts of at most so many values.
 template <class Values> void take_from_rank_0(const Axis& ranks, Values& values) {
+    constexpr uint64_t kAtOnce = 1 << 20;
     uint64_t count = values.size();
     ranks.broadcast(&count, 1, 0);
     values.resize(count);
-    if (count) ranks.broadcast(values.data(), count, 0);
+    for (uint64_t at = 0; at < count; at += kAtOnce)
+        ranks.broadcast(values.data() + at, std::min(kAtOnce, count - at), 0);
 }
 
 // Whether `mine` is true on any rank. False on a rank that walks: nothing interrupts a walk.

@@ -77,7 +77,7 @@ template <class T> static std::string lines_of(const std::vector<T>& list) {
     return text + (list.empty() ? "]" : "\n]");
 }
 
-static constexpr const char* kClosing = "\"xxh3\":\"";
+static constexpr const char *kFiles = ",\n\"files\":", *kClosing = "\"xxh3\":\"";
 
 std::string with_hash(const std::string& text) {
     return text + kClosing + hex(XXH3_64bits(text.data(), text.size())) + "\"}\n";
@@ -87,7 +87,7 @@ std::string to_json(const Manifest& m) {
     const std::string text =
         "{\"version\":" + std::to_string(m.version) + ",\n\"run\":" + json_string(m.run) + ",\n\"step\":" +
         std::to_string(m.step) + ",\n\"config\":" + m.config + ",\n\"mesh\":" + m.mesh + ",\n\"state\":" +
-        m.state + ",\n\"files\":" + lines_of(m.files) + ",\n\"tensors\":" + lines_of(m.pieces) + ",\n";
+        m.state + kFiles + lines_of(m.files) + ",\n\"tensors\":" + lines_of(m.pieces) + ",\n";
     return with_hash(text);
 }
 
@@ -216,31 +216,57 @@ void check_pieces(const Manifest& m) {
     }
 }
 
-}  // namespace
-
-std::optional<Manifest> parse_manifest(std::string_view text, std::string* error) {
+void check_hash(std::string_view text) {
     const size_t closing = text.rfind(kClosing);
     const uint64_t hash = closing == text.npos ? 0 : XXH3_64bits(text.data(), closing);
-    if (closing == text.npos || text.substr(closing + strlen(kClosing)) != hex(hash) + "\"}\n") {
-        *error = "it is cut off or damaged: its hash is not that of its text";
-        return std::nullopt;
-    }
+    if (closing == text.npos || text.substr(closing + strlen(kClosing)) != hex(hash) + "\"}\n")
+        throw std::runtime_error("it is cut off or damaged: its hash is not that of its text");
+}
+
+Manifest head_of(const Json& v) {
+    Manifest m{.version = int(size_of(v.at("version"))), .run = v.at("run").string(),
+               .step = size_of(v.at("step")), .config = to_text(v.at("config")),
+               .mesh = to_text(v.at("mesh")), .state = to_text(v.at("state")), .files = {}, .pieces = {}};
+    if (m.version != 1) throw std::runtime_error("version " + std::to_string(m.version) + ", expected 1");
+    return m;
+}
+
+Manifest whole_of(const Json& v) {
+    Manifest m = head_of(v);
+    for (const Json& f : v.at("files").list()) m.files.push_back(file_of(f));
+    for (const Json& p : v.at("tensors").list()) m.pieces.push_back(piece_of(p));
+    check_places(m);
+    check_pieces(m);
+    return m;
+}
+
+// The result of f(); empty with the error that f throws.
+template <class F> std::optional<Manifest> parsed(F&& f, std::string* error) {
     try {
-        const Json v = parse_json(text, kDeepest);
-        Manifest m{.version = int(size_of(v.at("version"))), .run = v.at("run").string(),
-                   .step = size_of(v.at("step")), .config = to_text(v.at("config")),
-                   .mesh = to_text(v.at("mesh")), .state = to_text(v.at("state")), .files = {}, .pieces = {}};
-        if (m.version != 1)
-            throw std::runtime_error("version " + std::to_string(m.version) + ", expected 1");
-        for (const Json& f : v.at("files").list()) m.files.push_back(file_of(f));
-        for (const Json& p : v.at("tensors").list()) m.pieces.push_back(piece_of(p));
-        check_places(m);
-        check_pieces(m);
-        return m;
+        return f();
     } catch (const std::exception& e) {
         *error = e.what();
         return std::nullopt;
     }
+}
+
+}  // namespace
+
+std::optional<Manifest> parse_manifest(std::string_view text, std::string* error) {
+    return parsed([&] {
+        check_hash(text);
+        return whole_of(parse_json(text, kDeepest));
+    }, error);
+}
+
+// Strings of JSON have no line breaks: the first match begins the files.
+std::optional<Manifest> parse_manifest_head(std::string_view text, std::string* error) {
+    return parsed([&] {
+        check_hash(text);
+        const size_t end = text.find(kFiles);
+        if (end == text.npos) throw std::runtime_error("it has no files");
+        return head_of(parse_json(std::string(text.substr(0, end)) + "}", kDeepest));
+    }, error);
 }
 
 std::optional<ShareNote> parse_note(std::string_view text) {

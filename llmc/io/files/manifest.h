@@ -48,6 +48,13 @@ std::string with_hash(const std::string& open_text);
 // Empty for an invalid manifest, with the reason in *error: not JSON, a bad hash, a piece outside of its
 // tensor or its file, a tensor not covered exactly by its pieces. Memory is bounded by a few times the text.
 std::optional<Manifest> parse_manifest(std::string_view text, std::string* error);
+// The manifest without its files and pieces (hundreds of MB in large jobs); the hash covers the whole text.
+std::optional<Manifest> parse_manifest_head(std::string_view text, std::string* error);
+inline constexpr uint64_t kMostManifest = uint64_t(1) << 34;        // bytes of a text
+
+// What rank 0, which has verified a checkpoint, sends to the ranks that read it: all but the files.
+std::string packed(const Manifest& m);
+Manifest unpacked(std::string_view bytes);      // REQUIRES: of packed(), by the same program
 
 // The entries of a writing rank for the manifest, passed to the writer of the manifest. parse_note(): empty
 // for an invalid text.

@@ -36,7 +36,7 @@ static std::string weights_of(Config& cfg, const Axis& world, const char* flag, 
     const std::string init = held.folder;
     CHECK_INPUT(!init.empty(), "{}: run.dir '{}' holds no checkpoint (step_N); train first, or name a folder "
                 "by --model.init=DIR", flag, cfg.run.dir);
-    if (!newest && !is_foreign(init)) (void)open_init(init, world);       // refuses a damaged one
+    if (!newest && !is_foreign(init)) verify_init(init, world);
     const ReadModel model = model_of(init);
     adopt_whole_model(cfg, model);
     if (!is_foreign(init) && !model.tokenizer.empty()) cfg.data.tokenizer.clear();
@@ -171,7 +171,7 @@ int evaluate(Config cfg, const Mesh& mesh) {
     std::string unusable;
     HeldCheckpoint held;
     const std::string init = weights_of(cfg, mesh.world, "--evaluate", &unusable, held);
-    const int64_t step = is_foreign(init) ? 0 : open_checkpoint(init).manifest.step;
+    const int64_t step = is_foreign(init) ? 0 : open_head(init).manifest.step;
     if (mesh.rank == 0) print("{} at step {}\n\n", for_terminal(init), grouped(step));
     const bool loss = std::erase(cfg.eval.tasks, "loss") > 0;
     if (loss && !evaluate_loss(cfg, mesh, init, step)) return kExitDone;

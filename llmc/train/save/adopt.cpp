@@ -17,7 +17,7 @@ ReadModel model_of(const std::string& init, Opens opens) {
         return {init, m.shape, m.tokenizer};
     }
     const std::string tokenizer = init + "/tokenizer.json";
-    return {init, open_init(init, {}, Check::Sizes).settings.model, file_exists(tokenizer) ? tokenizer : ""};
+    return {init, open_head(init).settings.model, file_exists(tokenizer) ? tokenizer : ""};
 }
 
 // Calls f(own, theirs) for each setting of a model but those of its training.

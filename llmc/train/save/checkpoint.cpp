@@ -48,7 +48,7 @@ void import_weights(Zero& zero, const ForeignModel& foreign) {
 
 void Checkpoint::load_weights(const std::string& init) {
     if (!is_foreign(init)) {
-        const Origin origin = open_checkpoint(init);
+        const Origin origin = open_checkpoint(init, mesh.world);
         return load_state(zero, origin.folder, origin.manifest, false);
     }
     const ForeignModel foreign = open_foreign(init);
@@ -61,7 +61,7 @@ RunState Checkpoint::load_or_init(const std::optional<Origin>& origin, const Con
         const std::string& init = cfg.model.init;
         const bool random = starts_random(init);
         if (random) zero.init_weights(uint64_t(cfg.run.seed));
-        else if (!is_foreign(init)) (void)open_init(init, mesh.world);        // refuses a damaged one
+        else if (!is_foreign(init)) verify_init(init, mesh.world);
         if (!random) load_weights(init);
         RunState begin;
         begin.contents = contents;

@@ -1,7 +1,5 @@
 #include "llmc/train/save/resume.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -19,6 +17,7 @@
 #include "llmc/train/save/extended.h"
 #include "llmc/train/save/formats/formats.h"
 #include "llmc/train/save/recover.h"
+#include "llmc/train/save/run_folder.h"
 #include "llmc/train/save/save.h"
 #include "llmc/train/save/settings_diff.h"
 #include "llmc/comm/votes.h"
@@ -28,34 +27,6 @@ static std::string from_rank_0(const Axis& world, const std::string& mine) {
     std::string text = mine;
     take_from_rank_0(world, text);
     return text;
-}
-
-// NFS remembers for up to 30 s that a name was not there.
-void check_shared(const std::string& run_dir, const Axis& world, bool (*sees)(const std::string&), int looks,
-                  int pause_ms) {
-    if (world.size == 1) return;
-    std::string name;
-    if (world.index == 0) {
-        make_directories(run_dir);
-        name = run_dir + "/" + kSharedProbe + std::to_string(getpid());
-        write_file(name, "");
-    }
-    name = from_rank_0(world, name);
-    const auto missing_now = [&] { return sum_over<1>(world, {double(!sees(name))})[0]; };
-    double missing = missing_now();
-    for (int look = 1; missing > 0 && look < looks; look++) {
-        if (look == 1 && world.index == 0)
-            print(stderr, "note: {:.0f} of {} ranks do not see a new file in run.dir {}; they look again for "
-                  "{} s\n", missing, world.size, run_dir, int64_t(looks) * pause_ms / 1000);
-        usleep(useconds_t(pause_ms) * 1000);
-        beat();
-        missing = missing_now();
-    }
-    if (world.index == 0) (void)unlink(name.c_str());
-    CHECK_INPUT(missing == 0,
-                "run.dir {} is not the same folder on all hosts: {:.0f} of {} ranks do not see a "
-                "file that rank 0 has made there. Put it on a file system that they share", run_dir,
-                missing, world.size);
 }
 
 static std::string folder_of(const std::string& run_dir, int64_t step) {
@@ -79,15 +50,19 @@ void check_init(const std::string& init) {
                 meant.empty() ? "" : ".\n       Did you mean ", meant, meant.empty() ? "" : "?");
 }
 
-Origin open_init(const std::string& init, const Axis& world, Check check, const Disk& disk) {
+static Manifest verified_init(const Disk& disk, const std::string& init, Check check) {
+    Verified v = verify_checkpoint(disk, init, check);
+    if (!v.manifest)
+        fatal(kExitCheckpoint, __FILE__, __LINE__, "model.init = '{}': the checkpoint is damaged: {}", init,
+              v.problem);
+    return std::move(*v.manifest);
+}
+
+void verify_init(const std::string& init, const Axis& world, const Disk& disk) {
     check_init(init);
     run_on_rank_0(world, [&](const Heartbeat& heartbeat) {
-        const Verified v = verify_checkpoint(noticed(disk, heartbeat), init, check);
-        if (!v.manifest)
-            fatal(kExitCheckpoint, __FILE__, __LINE__, "model.init = '{}': the checkpoint is damaged: {}",
-                  init, v.problem);
+        (void)verified_init(noticed(disk, heartbeat), init, Check::Hashes);
     });
-    return open_checkpoint(init);
 }
 
 // The first contradiction between the settings of a checkpoint and its tensors; empty: no contradiction.
@@ -127,17 +102,36 @@ RunState Origin::state() const {
     return state;
 }
 
-Origin open_checkpoint(const std::string& folder) {
-    Verified v = verify_checkpoint(posix_disk(), folder, Check::Sizes);
+static Origin origin_of(const std::string& folder, Manifest manifest) {
+    Config settings = settings_of(manifest, folder);
+    return {folder, std::move(manifest), std::move(settings)};
+}
+
+Origin open_head(const std::string& init) {
+    check_init(init);
+    return origin_of(init, verified_init(posix_disk(), init, Check::Head));
+}
+
+static Manifest verified_manifest(const Disk& disk, const std::string& folder) {
+    Verified v = verify_checkpoint(disk, folder, Check::Sizes);
     CHECK_INPUT(v.manifest, "'{}': there is no checkpoint: {}. Expected a folder step_N that a run has saved",
                 folder, v.problem);
-    Config settings = settings_of(*v.manifest, folder);
-    const std::string wrong = wrong_tensors(settings.model, *v.manifest);
+    const std::string wrong = wrong_tensors(settings_of(*v.manifest, folder).model, *v.manifest);
     if (!wrong.empty())
         fatal(kExitCheckpoint, __FILE__, __LINE__, "{}/{}: its settings are not those of its tensors: {}.\n"
               "       Bring the folder back from a copy, or move it away to use the checkpoint before",
               folder, kManifest, wrong);
-    return {folder, std::move(*v.manifest), std::move(settings)};
+    return std::move(*v.manifest);
+}
+
+Origin open_checkpoint(const std::string& folder, const Axis& world, const Disk& disk) {
+    Manifest manifest;
+    run_on_rank_0(world, [&](const Heartbeat& heartbeat) {
+        manifest = verified_manifest(noticed(disk, heartbeat), folder);
+    });
+    const std::string bytes = world.size > 1 ? from_rank_0(world, packed(manifest)) : "";
+    if (world.index > 0) manifest = unpacked(bytes);
+    return origin_of(folder, std::move(manifest));
 }
 
 // The newest step that verifies, held; of `steps`, ascending. A folder that is pruned meanwhile ends the
@@ -233,7 +227,7 @@ std::optional<Origin> find_origin(const Config& cfg, const Axis& world, const Di
     });
     folder = from_rank_0(world, folder);
     if (folder.empty()) return std::nullopt;
-    return open_checkpoint(folder);
+    return open_checkpoint(folder, world, disk);
 }
 
 Foreseen foresee_origin(const Config& cfg) {
@@ -245,10 +239,8 @@ Foreseen foresee_origin(const Config& cfg) {
         folders.push_back(resumed_folder(posix_disk(), cfg.checkpoint.resume));
     const bool any = !folders.empty();
     for (; !folders.empty(); folders.pop_back()) {
-        Verified v = verify_checkpoint(posix_disk(), folders.back(), Check::Sizes);
-        if (!v.manifest) continue;
-        Config settings = settings_of(*v.manifest, folders.back());
-        return {any, Origin{folders.back(), std::move(*v.manifest), std::move(settings)}};
+        Verified v = verify_checkpoint(posix_disk(), folders.back(), Check::Head);
+        if (v.manifest) return {any, origin_of(folders.back(), std::move(*v.manifest))};
     }
     return {any, {}};
 }

@@ -18,22 +18,17 @@ struct Origin {
     RunState state() const;
 };
 
-// Checks that all ranks see a file that rank 0 creates in run.dir, at the latest after so many looks. sees:
-// whether a file exists.
-void check_shared(const std::string& run_dir, const Axis& world, bool (*sees)(const std::string&),
-                  int looks = 240, int pause_ms = 250);
-
 // By checkpoint.resume: the newest checkpoint of run.dir that passes verification, a named folder, or none.
 // Damaged checkpoints are printed and set aside; exit code 79 if checkpoints existed and none is left. A
 // named folder must be the last in run.dir, as later folders would be mixed with new ones. All ranks
 // together; rank 0 reads run.dir, and every host has to see run.dir.
 std::optional<Origin> find_origin(const Config& cfg, const Axis& world, const Disk& disk = posix_disk());
 
-// The checkpoint that find_origin will find, without reading hashes or changing files; every process for
-// itself.
+// The newest checkpoint, with what open_head() reads of it: find_origin() finds the same, unless a file of it
+// is damaged. No file is changed; every process for itself.
 struct Foreseen {
     bool any;                                       // checkpoints exist
-    std::optional<Origin> origin;                   // none: every checkpoint is incomplete
+    std::optional<Origin> origin;                   // none: no checkpoint has a whole manifest
 };
 Foreseen foresee_origin(const Config& cfg);
 
@@ -53,10 +48,12 @@ void check_settings(const Config& cfg, const Origin& origin, const Contents& con
 HeldCheckpoint newest_checkpoint(const std::string& run_dir, const Axis& world = {},
                                  const Disk& disk = posix_disk());
 
-// Opens a folder step_N. REQUIRES: every file is complete; hashes are not read.
-Origin open_checkpoint(const std::string& folder);
+// Opens a folder step_N. REQUIRES: every file is complete; hashes are not read. All ranks of `world` together.
+// Rank 0 reads the manifest and looks at the files; other ranks receive the manifest without its files.
+Origin open_checkpoint(const std::string& folder, const Axis& world = {}, const Disk& disk = posix_disk());
+// The settings and the state of a checkpoint, for model.init; its manifest has no files and no pieces.
+Origin open_head(const std::string& init);
 // Refuses a model.init of unknown form, or without folder or file. Weights are not read.
 void check_init(const std::string& init);
-// A model.init that is a folder; rank 0 verifies. All ranks together.
-Origin open_init(const std::string& init, const Axis& world = {}, Check check = Check::Hashes,
-                 const Disk& disk = posix_disk());
+// Verifies a model.init that is a folder, by rank 0. All ranks together.
+void verify_init(const std::string& init, const Axis& world = {}, const Disk& disk = posix_disk());

@@ -178,3 +178,34 @@ void check_run_dir(const Config& cfg) {
                 "run.dir {} holds a config.json, which the run's own would replace.\n"
                 "       Name another folder (--run.dir={}/run), or move the file.", d, d);
 }
+
+// ---------------------------------------------------------------------------------------------------------
+// one folder for all hosts
+
+// NFS remembers for up to 30 s that a name was not there.
+void check_shared(const std::string& run_dir, const Axis& world, bool (*sees)(const std::string&), int looks,
+                  int pause_ms) {
+    if (world.size == 1) return;
+    std::string name;
+    if (world.index == 0) {
+        make_directories(run_dir);
+        name = run_dir + "/" + kSharedProbe + std::to_string(getpid());
+        write_file(name, "");
+    }
+    take_from_rank_0(world, name);
+    const auto missing_now = [&] { return sum_over<1>(world, {double(!sees(name))})[0]; };
+    double missing = missing_now();
+    for (int look = 1; missing > 0 && look < looks; look++) {
+        if (look == 1 && world.index == 0)
+            print(stderr, "note: {:.0f} of {} ranks do not see a new file in run.dir {}; they look again for "
+                  "{} s\n", missing, world.size, run_dir, int64_t(looks) * pause_ms / 1000);
+        usleep(useconds_t(pause_ms) * 1000);
+        beat();
+        missing = missing_now();
+    }
+    if (world.index == 0) (void)unlink(name.c_str());
+    CHECK_INPUT(missing == 0,
+                "run.dir {} is not the same folder on all hosts: {:.0f} of {} ranks do not see a "
+                "file that rank 0 has made there. Put it on a file system that they share", run_dir,
+                missing, world.size);
+}

@@ -44,3 +44,8 @@ void check_output(const std::string& key, const std::string& path, std::string_v
 // checkpoint.resume=never, any run. Accepts a run to resume, and a run that stopped before its first
 // checkpoint and so starts anew. Creates no file.
 void check_run_dir(const Config& cfg);
+
+// Checks that all ranks see a file that rank 0 creates in run.dir, at the latest after so many looks. sees:
+// whether a file exists.
+void check_shared(const std::string& run_dir, const Axis& world, bool (*sees)(const std::string&),
+                  int looks = 240, int pause_ms = 250);

@@ -74,11 +74,12 @@ static std::string wrong_state(const Manifest& m) {
 Verified verify_checkpoint(const Disk& disk, const std::string& folder, Check check) {
     std::string text, problem;
     int error = 0;
-    if (const int code = read_whole(disk, folder + "/" + kManifest, &text)) {
+    if (const int code = read_whole(disk, folder + "/" + kManifest, &text, kMostManifest)) {
         problem = why_not(code, &error);
         return {{}, std::string(kManifest) + ": " + problem, error};
     }
-    std::optional<Manifest> m = parse_manifest(text, &problem);
+    const auto parse = check == Check::Head ? parse_manifest_head : parse_manifest;
+    std::optional<Manifest> m = parse(text, &problem);
     if (m) problem = wrong_state(*m);
     if (!problem.empty()) return {{}, std::string(kManifest) + ": " + problem, 0};
     for (const SavedFile& f : m->files) {

@@ -11,7 +11,9 @@ struct Verified {
     std::string problem;                    // else: file, tensor if known, and the error
     int error = 0;                          // errno of a file that could not be read and may be whole
 };
-enum class Check { Sizes, Hashes };         // Sizes: the manifest, and every file's size
+// Head: the manifest's hash and settings, and no other file; files and pieces are left out. Sizes: the whole
+// manifest, and every file's size.
+enum class Check { Head, Sizes, Hashes };
 Verified verify_checkpoint(const Disk& disk, const std::string& folder, Check check = Check::Hashes);
 // Verifies run.dir/step_N; the manifest has to be of that step.
 Verified verify_step(const Disk& disk, const std::string& run_dir, int64_t step,

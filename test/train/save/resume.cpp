@@ -52,7 +52,7 @@ static void train(const MeshCase& m, const std::string& dir, const std::string& 
         Tiny t(cfg, false, mesh);
         Checkpoint checkpoint(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, {});
         std::optional<Origin> origin;
-        if (!from.empty()) origin = open_checkpoint(from);
+        if (!from.empty()) origin = open_checkpoint(from, mesh.world);
         RunState state = checkpoint.load_or_init(origin);
         Loader data(t.set, cfg.train.micro_batch, uint64_t(state.sample), mesh.dp.index, mesh.dp.size);
         Trace trace;

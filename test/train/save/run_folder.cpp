@@ -62,7 +62,7 @@ TEST(the_newest_that_verifies) {
     fs::remove(dir + "/step_10/manifest.json");
     EXPECT(newest_checkpoint(dir).folder == dir + "/step_9", "'%s'", newest_checkpoint(dir).folder.c_str());
     EXPECT((saved_steps(posix_disk(), dir) == Steps{9, 10, 100}), "a look changes nothing");
-    const Fatal e = test::fatal_of([&] { (void)open_init(dir + "/step_100"); });
+    const Fatal e = test::fatal_of([&] { verify_init(dir + "/step_100"); });
     EXPECT(e.code == kExitCheckpoint && strstr(e.what(), "damaged") && strstr(e.what(), "rank_00000"),
            "code %d, '%s'", e.code, e.what());
 }

@@ -10,7 +10,7 @@
 #include "llmc/base/files.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/comm/transport/launch.h"
-#include "llmc/train/save/resume.h"
+#include "llmc/train/save/run_folder.h"
 #include "llmc/comm/votes.h"
 #include "test/faulty_disk.h"
 #include "test/ranks.h"

@@ -96,7 +96,7 @@ static int saves_and_loads(const string& dir) {
         if (saves) return 0;
         phase(Phase::Load, 1);
         if (getenv("FAKE_SLOW") == string("init")) {
-            (void)open_init(c.run.dir + "/step_1", mesh.world, Check::Hashes, slow_disk());
+            verify_init(c.run.dir + "/step_1", mesh.world, slow_disk());
             return 0;
         }
         const auto origin = find_origin(c, mesh.world, slow_disk());
@@ -194,4 +194,76 @@ TEST(no_single_sync_takes_a_large_file) {
     }
     EXPECT(q.operations.size() > 128 && most <= 34, "%d writes of 8 MiB and no sync", most);
     munmap(memory, kBytes);
+}
+
+// A checkpoint of 4,096 ranks: each has a row of the token embedding, and rank 0 the other tensors.
+struct DescribedDisk {
+    static constexpr int kFiles = 4096;
+    static constexpr uint64_t kBytes = 1 << 16;         // of a file
+    string manifest;
+    int looks = 0, reads = 0;                           // of one rank
+
+    DescribedDisk() {
+        Config cfg;
+        cfg.model = {.layers = 1, .heads = 1, .channels = 16, .context = 8, .vocab = kFiles,
+                     .init = "random"};
+        RunState state;
+        state.step = 1;
+        Manifest m{.run = "test", .step = 1, .config = to_json(cfg), .mesh = "{}", .state = to_json(state),
+                   .files = {}, .pieces = {}};
+        const auto name = [](int64_t rank) { return fmt::format("rank_{:05}.safetensors", rank); };
+        for (int r = 0; r < kFiles; r++) m.files.push_back({name(r), kBytes, {0}});
+        uint64_t at = 0;
+        for (const Tensor& t : whole_tensors(make_dims(cfg.model))) {
+            const int64_t rows = t.param.whole_rows, cols = t.param.whole_cols;
+            const int64_t cut = t.name == "wte" ? 1 : rows;
+            for (int64_t row = 0; row < rows; row += cut) {
+                SavedPiece p{.tensor = t.name, .array = "master", .dtype = "F32", .shape = {rows},
+                             .start = {row}, .extent = {cut}, .file = name(row), .at = cut == 1 ? 0 : at};
+                if (cols > 1) p.shape.push_back(cols), p.start.push_back(0), p.extent.push_back(cols);
+                if (cut > 1) at += p.bytes();
+                m.pieces.push_back(p);
+            }
+            at = std::max(at, uint64_t(64));            // the row in rank 0's file
+        }
+        manifest = to_json(m);
+    }
+    Disk disk() {
+        Disk d;
+        d.size = [this](Disk::Path path, uint64_t* bytes) {
+            looks++;
+            *bytes = path.ends_with(kManifest) ? manifest.size() : kBytes;
+            return 0;
+        };
+        d.read = [this](Disk::Path, void* to, size_t bytes, uint64_t offset) {
+            reads++;
+            return ssize_t(manifest.copy(static_cast<char*>(to), bytes, size_t(offset)));
+        };
+        return d;
+    }
+};
+
+TEST(only_rank_0_looks_at_every_file_of_a_checkpoint) {
+    const DescribedDisk saved;
+    DescribedDisk seen[3] = {saved, saved, saved};
+    Manifest opened[3];
+    run_threads(config_of(3), [&](const Config&, const Mesh& mesh) {
+        DescribedDisk& own = seen[mesh.rank];
+        opened[mesh.rank] = open_checkpoint("step_1", mesh.world, own.disk()).manifest;
+        return 0;
+    });
+    EXPECT(seen[0].looks >= saved.kFiles, "rank 0 looks at %d files", seen[0].looks);
+    for (int r = 1; r < 3; r++) {
+        EXPECT(seen[r].looks + seen[r].reads == 0, "rank %d: %d sizes, %d reads", r, seen[r].looks,
+               seen[r].reads);
+        opened[r].files = opened[0].files;
+        EXPECT(opened[r].pieces.size() > saved.kFiles && to_json(opened[r]) == to_json(opened[0]),
+               "rank %d reads another manifest", r);
+    }
+    DescribedDisk head = saved;                         // what each process looks at before ranks meet
+    const Verified v = verify_checkpoint(head.disk(), "step_1", Check::Head);
+    EXPECT(v.manifest && v.manifest->config == opened[0].config && head.looks <= 1, "'%s', %d sizes",
+           v.problem.c_str(), head.looks);
+    head.manifest[10] ^= 1;
+    EXPECT(!verify_checkpoint(head.disk(), "step_1", Check::Head).manifest, "a damaged head");
 }
