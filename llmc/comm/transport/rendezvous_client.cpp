@@ -28,17 +28,16 @@ static Met introduce(const Rendezvous& r, const Socket& s, const std::string& ow
 
 static std::vector<std::string> texts_from(const Rendezvous& r, const Socket& s, const Hello& hello,
                                            const Nonce& nonce, double until) {
-    std::vector<std::string> texts(size_t(r.world));
-    bool came = true;
-    for (std::string& text : texts) {
-        uint32_t n = 0;
-        came = came && s.recv_all(&n, sizeof n, until) && n <= kLongest;
-        if (came) text.resize(n);
-        came = came && s.recv_all(text.data(), n, until);
-    }
+    uint64_t bytes = 0;
+    std::string all;
+    bool came = s.recv_all(&bytes, sizeof bytes, until) && bytes <= uint64_t(r.world) * 2 * kLongest;
+    if (came) all.resize(size_t(bytes));
+    came = came && s.recv_all(all.data(), all.size(), until);
     Sha256 proof;
-    came = came && s.recv_all(proof.data(), proof.size(), until);
-    if (!came || !same_hash(proof, proof_of(r, "all", hello, nonce, sha256(joined(texts)))))
+    came = came && s.recv_all(proof.data(), proof.size(), until) &&
+           same_hash(proof, proof_of(r, "all", hello, nonce, sha256(all)));
+    const std::vector<std::string> texts = came ? unpacked_texts(all, r.world) : std::vector<std::string>();
+    if (texts.empty())
         fatal(kExitRestart, __FILE__, __LINE__, "rank 0 left, or waited for others for more than {:g} s",
               r.timeout);
     return texts;

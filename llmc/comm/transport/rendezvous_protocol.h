@@ -5,11 +5,12 @@
 //                                      <-     Answer, with a random number and a proof
 //     Shown, with a proof; its text    ->
 //                                      <-     kMagic: accepted
-//                                      <-     all texts, as of joined(), and a proof
+//                                      <-     all texts: packed_texts() behind its length, and a proof
 //
 // A proof is an HMAC by the secret over the speaker, both random numbers, the rank and a hash of the text.
 #pragma once
 #include <sys/random.h>
+#include <zstd.h>
 
 #include <array>
 #include <cerrno>
@@ -23,7 +24,7 @@
 #include "llmc/comm/transport/rendezvous.h"
 
 inline constexpr uint32_t kLongest = 1 << 16;           // bytes of a text
-inline constexpr uint64_t kMagic = stream_of("train_gpt rendezvous 3");
+inline constexpr uint64_t kMagic = stream_of("train_gpt rendezvous 4");
 
 using Nonce = std::array<uint8_t, 16>;
 
@@ -62,15 +63,35 @@ inline Sha256 proof_of(const Rendezvous& r, const char* says, const Hello& h, co
     return hmac_sha256(r.secret, data);
 }
 
-// All texts in one, each behind its length.
-inline std::string joined(const std::vector<std::string>& texts) {
+// All texts, each behind its length, by zstd: rank 0 sends them to every rank, and they resemble each other.
+inline std::string packed_texts(const std::vector<std::string>& texts) {
     std::string all;
     for (const std::string& text : texts) {
         const uint32_t n = uint32_t(text.size());
         all.append(reinterpret_cast<const char*>(&n), sizeof n);
         all += text;
     }
-    return all;
+    std::string bytes(ZSTD_compressBound(all.size()), '\0');
+    const size_t n = ZSTD_compress(bytes.data(), bytes.size(), all.data(), all.size(), ZSTD_CLEVEL_DEFAULT);
+    CHECK(!ZSTD_isError(n), "zstd: {}", ZSTD_getErrorName(n));
+    bytes.resize(n);
+    return bytes;
+}
+
+// The texts of so many ranks; empty: the bytes are of another number.
+inline std::vector<std::string> unpacked_texts(const std::string& bytes, int world) {
+    const uint64_t size = ZSTD_getFrameContentSize(bytes.data(), bytes.size());
+    if (size > uint64_t(world) * (sizeof(uint32_t) + kLongest)) return {};      // errors are numbers beyond
+    std::string all(size_t(size), '\0');
+    if (ZSTD_decompress(all.data(), all.size(), bytes.data(), bytes.size()) != all.size()) return {};
+    std::vector<std::string> texts;
+    uint32_t n = 0;
+    for (size_t at = 0; at + sizeof n <= all.size(); at += sizeof n + n) {
+        memcpy(&n, all.data() + at, sizeof n);
+        if (n > all.size() - at - sizeof n) return {};
+        texts.push_back(all.substr(at + sizeof n, n));
+    }
+    return texts.size() == size_t(world) ? texts : std::vector<std::string>();
 }
 
 // "29500, 31007", for messages.

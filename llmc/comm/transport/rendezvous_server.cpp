@@ -177,12 +177,14 @@ std::vector<std::string> serve(const Rendezvous& r, const std::string& own) {
         fatal(kExitRestart, __FILE__, __LINE__, "of {} ranks these did not come within {:g} s: {}{}", r.world,
               r.timeout, s.missing(), turned_away);
     }
-    const std::string all = joined(s.texts);
+    const std::string all = packed_texts(s.texts);
+    const uint64_t bytes = all.size();
     const Sha256 of_all = sha256(all);          // once: it is long, and there are many peers
     for (int i = 1; i < r.world; i++) {
         const Caller& peer = s.peers[size_t(i)];
         const Sha256 proof = proof_of(r, "all", peer.hello, peer.nonce, of_all);
-        if (!peer.socket.send_all(all.data(), all.size(), until) ||
+        if (!peer.socket.send_all(&bytes, sizeof bytes, until) ||
+            !peer.socket.send_all(all.data(), all.size(), until) ||
             !peer.socket.send_all(proof.data(), proof.size(), until))
             fatal(kExitRestart, __FILE__, __LINE__, "rank {} left while the ranks met", i);
     }

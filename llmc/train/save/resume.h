@@ -48,8 +48,8 @@ void check_settings(const Config& cfg, const Origin& origin, const Contents& con
 HeldCheckpoint newest_checkpoint(const std::string& run_dir, const Axis& world = {},
                                  const Disk& disk = posix_disk());
 
-// Opens a folder step_N. REQUIRES: every file is complete; hashes are not read. All ranks of `world` together.
-// Rank 0 reads the manifest and looks at the files; other ranks receive the manifest without its files.
+// Opens a folder step_N. REQUIRES: every file is complete; hashes are not read. All ranks together: rank 0
+// reads the manifest and looks at the files; other ranks receive the manifest without its files.
 Origin open_checkpoint(const std::string& folder, const Axis& world = {}, const Disk& disk = posix_disk());
 // The settings and the state of a checkpoint, for model.init; its manifest has no files and no pieces.
 Origin open_head(const std::string& init);

@@ -1,7 +1,8 @@
-// Strangers at the port where ranks meet, and ranks that do not know the secret of the job.
+// Strangers at the port where ranks meet, ranks without the secret of the job, and the texts of many ranks.
 #include <atomic>
 #include <cstring>
 
+#include "llmc/comm/transport/placement.h"
 #include "llmc/comm/transport/rendezvous_protocol.h"
 #include "llmc/comm/transport/socket.h"
 #include "test/meeting.h"
@@ -230,4 +231,28 @@ TEST(a_rank_that_left_comes_again) {
         taken_as(1, port);
         taken_as(2, port);
     }));
+}
+
+// Placements of 512 hosts: rank 0 sends all of them to each of 4,095 ranks.
+TEST(texts_of_many_ranks_are_short) {
+    constexpr int kWorld = 4096;
+    std::vector<std::string> texts, hashes(kWorld, "0123456789abcdef");
+    for (int r = 0; r < kWorld; r++) {
+        const int host = r / 8;
+        Placement p = {};
+        fmt::format("gpu-{:04}.cluster.example.org", host).copy(p.host, sizeof p.host - 1);
+        const auto id = [&](uint64_t i) { return philox(1, i, uint64_t(host)).x[0]; };
+        fmt::format("{:08x}-{:08x}-{:08x}", id(0), id(1), id(2)).copy(p.boot, sizeof p.boot - 1);
+        for (size_t c = 0; c < 12; c++) CPU_SET(size_t(r % 8) * 12 + c, &p.cores);
+        p.gpus = 8;
+        for (int g = 0; g < p.gpus; g++) fmt::format("0000:{:02x}:00.0", g * 16 + 3).copy(p.address[g], 15);
+        texts.emplace_back(reinterpret_cast<const char*>(&p), sizeof p);
+        texts.back() += std::string(128, '\0');         // NCCL's id, of rank 0 alone
+    }
+    const std::string bytes = packed_texts(texts), equal = packed_texts(hashes);
+    EXPECT(unpacked_texts(bytes, kWorld) == texts && unpacked_texts(equal, kWorld) == hashes, "others");
+    EXPECT(bytes.size() < 40 * kWorld && equal.size() < 200, "%zu bytes, and %zu of equal hashes",
+           bytes.size(), equal.size());
+    EXPECT(unpacked_texts(bytes, kWorld - 1).empty() && unpacked_texts("no texts", 3).empty() &&
+           unpacked_texts(bytes.substr(0, 1000), kWorld).empty(), "bytes of another job");
 }
