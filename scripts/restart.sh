@@ -15,19 +15,30 @@ cd "$(dirname "$0")/.." || exit 78
 limit=${RESTARTS:-3} pause=${PAUSE:-5}
 [ $# -gt 0 ] || { echo "usage: scripts/restart.sh COMMAND ..." >&2; exit 78; }
 
-# run.dir: of the command line, --run.dir=DIR or --run.dir DIR, else of the config, the first argument *.json
-# outside options
-run_dir="" config="" option=""
+# run.dir: of the command line, --run.dir=DIR or --run.dir DIR, else of the first argument outside options
+# that is a config, the folder of a run or of a step, or a preset's name
+run_dir="" config="" folder="" option=""
+first_argument() {
+    local name=${1%/} run=""
+    run=$(dirname "$name")
+    if [[ $1 == *.json ]]; then config=$1
+    elif [ -e "$name/manifest.json" ] && [ -e "$run/config.json" ]; then folder=$run
+    elif [ -e "$name/manifest.json" ]; then config=$name/config.json
+    elif [ -e "$name/config.json" ]; then folder=$name
+    elif [[ $1 != */* ]] && [ -e "scripts/$1.json" ]; then config=scripts/$1.json
+    fi
+}
 for a in "$@"; do
     case $option:$a in
         *:--run.dir=*) run_dir=${a#--run.dir=} ;;
         --run.dir:*) run_dir=$a ;;
         *:-*) ;;
         --*.*:*) ;;                             # its value
-        *.json) config=${config:-$a} ;;
+        *) [ -n "$config$folder" ] || first_argument "$a" ;;
     esac
     case $a in --*=*) option="" ;; *) option=$a ;; esac
 done
+run_dir=${run_dir:-$folder}
 if [ -z "$run_dir" ] && [ -n "$config" ]; then
     # a broken config, or a config without run.dir, prints nothing: the command itself reports the error
     read_dir='import json, sys

@@ -140,12 +140,13 @@ TEST(a_restart_loop_that_is_told_to_stop_saves_and_stops) {
     }
 }
 
-// Progress is looked for in the command's run.dir, from config or command line.
+// Progress is looked for in the command's run.dir, from config or command line. FOLDER is the run itself.
 TEST(progress_is_looked_for_in_the_runs_folder) {
     const string here = std::filesystem::current_path();
     int count = 0;
     for (const string form : {"CONFIG --data.tokenizer=/none/tokenizer.json", "CONFIG --run.dir=DIR",
-                               "CONFIG --run.dir DIR", "CONFIG --data.tokenizer /none/tokenizer.json"}) {
+                               "CONFIG --run.dir DIR", "CONFIG --data.tokenizer /none/tokenizer.json",
+                               "FOLDER --run.threads 1", "FOLDER/step_5"}) {
         const string dir = folder(fmt::format("form{}", count++)), command = dir + "/trainer";
         const bool of_config = !has(form, "run.dir");
         std::filesystem::create_directories(dir);
@@ -154,8 +155,12 @@ TEST(progress_is_looked_for_in_the_runs_folder) {
         std::ofstream(dir + "/a.json")
             << "{\"run\": {\"dir\": \"" + (of_config ? relative : "/none") + "\"}}";
         write_trainer(command, dir, "76+ 76+ 76+ 76+ 0");
+        std::filesystem::create_directories(dir + "/step_5");
+        for (const char* name : {"/config.json", "/step_5/config.json"})
+            std::ofstream(dir + name) << "{\"run\": {\"dir\": \"/none\"}}";
+        std::ofstream(dir + "/step_5/manifest.json") << "{}";
         string args = form;
-        args.replace(0, strlen("CONFIG"), dir + "/a.json");
+        args.replace(0, strlen("CONFIG"), form.starts_with("CONFIG") ? dir + "/a.json" : relative);
         if (!of_config) args.replace(args.find("DIR"), strlen("DIR"), relative);
         const Ran ran = run("cd /; PAUSE=0 " + here + "/scripts/restart.sh " + command + " " + args);
         EXPECT(ran.code == 0, "%s: code %d, '%s'", args.c_str(), ran.code, ran.err.c_str());
