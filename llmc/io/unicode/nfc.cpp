@@ -8,7 +8,8 @@
 
 #include "llmc/base/utf8.h"
 #include "llmc/io/unicode/byte_block.h"
-#include "llmc/io/unicode/nfc_tables.h"
+#include "llmc/io/unicode/packed.h"
+#include "llmc/io/unicode/unicode_table.h"
 
 namespace {
 
@@ -16,36 +17,36 @@ constexpr uint32_t kSyllables = 0xac00, kSyllableCount = 11172;         // Hangu
 constexpr uint32_t kLeads = 0x1100, kVowels = 0x1161, kTails = 0x11a7;
 constexpr uint32_t kVowelCount = 21, kTailCount = 28;
 
+// REQUIRES: zeros before (a static object), so that pages without such characters cost nothing.
 struct Tables {
-    std::vector<uint8_t> combining = std::vector<uint8_t>(0x110000);
-    std::vector<uint8_t> may_change = std::vector<uint8_t>(0x110000);     // can change or compose
-    bool lead[256] = {};                                // first bytes of these characters
-    std::unordered_map<uint32_t, const Decomposition*> parts;
+    struct Parts { uint32_t first, second; };       // second 0: a single code point
+
+    uint8_t combining[0x110000];
+    bool may_change[0x110000];                      // can change or compose
+    bool lead[256];                                 // first bytes of these characters
+    std::unordered_map<uint32_t, Parts> parts;
     std::unordered_map<uint64_t, uint32_t> composed;
 
     Tables() {
-        for (const CombiningRange& r : kCombining)
-            for (uint32_t c = r.first; c <= r.last; c++) {
-                combining[c] = r.combining;
-                may_change[c] = 1;
-            }
-        for (const Decomposition& d : kDecompositions) {
-            parts.emplace(d.code, &d);
-            if (d.composes) {
-                composed.emplace(uint64_t(d.first) << 32 | d.second, d.code);
-                may_change[d.second] = 1;
-            } else {
-                may_change[d.code] = 1;
-            }
-        }
-        for (uint32_t c = kVowels; c < kVowels + kVowelCount; c++) may_change[c] = 1;
-        for (uint32_t c = kTails + 1; c < kTails + kTailCount; c++) may_change[c] = 1;
-        for (uint32_t c = 0x80; c < 0x110000; c++) {
+        const auto changing = [&](uint32_t c) {
             char utf8[4];
-            if (!may_change[c]) continue;
             encode_utf8(c, utf8);
             lead[uint8_t(utf8[0])] = true;
-        }
+            may_change[c] = true;
+        };
+        each_run(kCombiningRuns, 256, [&](uint32_t first, uint32_t end, uint32_t k) {
+            for (uint32_t c = first; k && c < end; c++) {
+                combining[c] = uint8_t(k);
+                changing(c);
+            }
+        });
+        each_decomposition(kDecompositions, [&](uint32_t c, uint32_t first, uint32_t second, bool composes) {
+            parts.emplace(c, Parts{first, second});
+            if (composes) composed.emplace(uint64_t(first) << 32 | second, c);
+            changing(composes ? second : c);
+        });
+        for (uint32_t c = kVowels; c < kVowels + kVowelCount; c++) changing(c);
+        for (uint32_t c = kTails + 1; c < kTails + kTailCount; c++) changing(c);
     }
     bool changes(Char c) const { return c.code < 0x110000 && may_change[c.code]; }
 };
@@ -72,8 +73,8 @@ void decompose(uint32_t code, std::vector<uint32_t>& codes) {
         codes.push_back(code);
         return;
     }
-    decompose(found->second->first, codes);
-    if (found->second->second) decompose(found->second->second, codes);
+    decompose(found->second.first, codes);
+    if (found->second.second) decompose(found->second.second, codes);
 }
 
 // The composition of two code points, or 0.

@@ -1,18 +1,41 @@
 #include "llmc/io/unicode/unicode.h"
 
+#include <cstring>
+
 #include "llmc/io/unicode/byte_block.h"
-#include "llmc/io/unicode/letter_tables.h"
-#include "llmc/io/unicode/unicode_tables.h"
+#include "llmc/io/unicode/packed.h"
+#include "llmc/io/unicode/unicode_table.h"
 
-CharClass class_of(uint32_t code) {
-    if (code >= 0x110000) return kOther;
-    return CharClass(kUnicodeClass[kUnicodeBlock[code >> 7]][(code & 127) >> 2] >> (code & 3) * 2 & 3);
+namespace {
+
+// Of each code point: its LetterClass in bits 0 to 3, its CharClass in bits 4 and 5. REQUIRES: zeros before
+// (a static object), so that pages without a class cost nothing.
+struct Classes {
+    uint8_t of[0x110000];
+
+    Classes() {
+        constexpr uint32_t kCased = 7;              // upper, lower, upper, lower, ...
+        const auto both = [](uint32_t letter) {
+            constexpr CharClass kClass[] = {kOther, kLetter, kNumber, kSpace, kLetter, kLetter, kOther};
+            return uint8_t(letter | uint32_t(kClass[letter]) << 4);
+        };
+        each_run(kLetterRuns, 8, [&](uint32_t first, uint32_t end, uint32_t k) {
+            if (k == kNoLetter) return;
+            memset(of + first, both(k == kCased ? uint32_t(kUpper) : k), end - first);
+            for (uint32_t c = first + 1; k == kCased && c < end; c += 2) of[c] = both(kLower);
+        });
+    }
+};
+
+uint32_t classes_of(uint32_t code) {
+    static const Classes all;
+    return code < 0x110000 ? all.of[code] : 0;
 }
 
-LetterClass letter_class_of(uint32_t code) {
-    if (code >= 0x110000) return kNoLetter;
-    return LetterClass(kLetterClass[kLetterBlock[code >> 7]][(code & 127) >> 1] >> (code & 1) * 4 & 15);
-}
+}  // namespace
+
+CharClass class_of(uint32_t code) { return CharClass(classes_of(code) >> 4); }
+LetterClass letter_class_of(uint32_t code) { return LetterClass(classes_of(code) & 15); }
 
 // Unicode 16.0, table 3-7: bytes that lead two, three or four, bytes that continue, and the narrower second
 // byte after E0, ED, F0 and F4.
