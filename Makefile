@@ -148,11 +148,11 @@ $(BUILD)/common/llmc/comm/transport/mpi.o: EXTRA = $(MPI_FLAGS)
 
 # the pages that the program carries, joined from their parts
 PAGES    := $(BUILD)/watch.html $(BUILD)/explore.html
-PARTS    := $(wildcard llmc/train/*/page/*) scripts/references.json
+PARTS    := $(wildcard llmc/train/*/page/*) scripts/references.json llmc/train/report/figures.json
 $(PAGES): $(BUILD)/%.html: llmc/train/%/page.html $(PARTS) dev/make/join.awk
 	@echo "join  $@" && mkdir -p $(@D) && awk -f dev/make/join.awk $< > $@.new && mv $@.new $@
-$(BUILD)/common/llmc/train/serve/embedded.o: $(PAGES)
-$(BUILD)/common/llmc/train/serve/embedded.o: EXTRA = -DWATCH_PAGE='"$(BUILD)/watch.html"' \
+$(BUILD)/common/llmc/train/report/embedded.o: $(PAGES) llmc/train/report/figures.json
+$(BUILD)/common/llmc/train/report/embedded.o: EXTRA = -DWATCH_PAGE='"$(BUILD)/watch.html"' \
     -DEXPLORE_PAGE='"$(BUILD)/explore.html"'
 
 # the commit, in one small file that is compiled again when it changes

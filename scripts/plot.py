@@ -14,8 +14,14 @@ import math
 import os
 import sys
 
-NAMES = {"lr": "learning rate", "norm": "norm of the gradient, before clipping", "ms": "ms a step",
-         "tokens_per_s": "tokens a second", "mfu": "share of the peak"}
+FIGURES = os.path.join(os.path.dirname(os.path.realpath(__file__)), "../llmc/train/report/figures.json")
+
+
+def titles_of_figures():
+    """Key -> title of the figures of training rows that have a chart on the page."""
+    with open(FIGURES, encoding="utf-8") as f:
+        charts = {row["key"]: row["chart"] for row in json.load(f) if row["of"] == "train" and "chart" in row}
+    return {key: ", ".join(filter(None, (chart["title"], chart["unit"]))) for key, chart in charts.items()}
 
 
 def printable(text):
@@ -157,10 +163,10 @@ def main():
     parser.add_argument("--also", default="", help="further figures of training: lr,norm,tokens_per_s,mfu,ms")
     parser.add_argument("--log", action="store_true", help="logarithmic horizontal axis")
     args = parser.parse_args()
-    also = [key for key in args.also.split(",") if key]
+    also, titles = [key for key in args.also.split(",") if key], titles_of_figures()
     for key in also:
-        if key not in NAMES:
-            sys.exit(f"error: --also {key}: expected one of {', '.join(NAMES)}")
+        if key not in titles:
+            sys.exit(f"error: --also {key}: expected one of {', '.join(titles)}")
     runs = [(os.path.basename(os.path.normpath(r)), rows_of(r)) for r in args.runs]
     if not any(row.get("event") in ("train", "val") for _, rows in runs for row in rows):
         sys.exit(f"error: {' '.join(args.runs)}: no training or validation rows yet")
@@ -185,7 +191,7 @@ def main():
         elif key == "bits_per_byte":
             draw_one(axis, runs, args.x, "val", key, "bits per byte, validation")
         else:
-            draw_one(axis, runs, args.x, "train", key, NAMES[key])
+            draw_one(axis, runs, args.x, "train", key, titles[key])
         axis.grid(alpha=0.3)
         axis.legend(loc="upper right", frameon=False, fontsize=9)
         if args.log:

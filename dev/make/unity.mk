@@ -2,7 +2,7 @@
 # $(BUILD)/unity/FOLDER/unity_N.cpp: what they include takes longer than they do.
 UNITY ?= 1
 UNITY_SIZE := 8
-ALONE := $(addprefix llmc/,comm/reductions.cpp train/serve/embedded.cpp) \
+ALONE := $(addprefix llmc/,comm/reductions.cpp train/report/embedded.cpp) \
          $(addprefix llmc/base/host/,cpu_guard.cpp version.cpp) \
          $(addprefix llmc/ops/cpu/,products/matmul.cpp attention%) \
          $(addprefix llmc/comm/transport/,mpi.cpp nccl.cpp nccl_meet.cpp nccl_times.cpp nccl_verbs.cpp)

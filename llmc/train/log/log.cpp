@@ -74,10 +74,10 @@ void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& 
     if (trains) cut_metrics(posix_disk(), metrics, origin.empty() ? -1 : state.step);
     if (trains && !origin.empty()) cut_metrics(posix_disk(), cfg_.run.dir + "/evals.jsonl", state.step);
     if (trains && cfg_.log.tensorboard) events_.open(cfg_.run.dir, origin.empty() ? -1 : state.step);
-    prometheus_.metrics[Metric::Parameters] = double(info.params);
-    prometheus_.metrics[Metric::World] = info.world;
-    prometheus_.metrics[Metric::PlanBytes] = double(info.plan_bytes);
-    prometheus_.metrics[Metric::Skipped] = 0;
+    const Measured facts[] = {{"params", double(info.params)}, {"world", info.world},
+                           {"plan_bytes", double(info.plan_bytes)}};
+    prometheus_.metrics.set("start", facts);
+    prometheus_.metrics.at("skips", "steps") = 0;
     if (trains || !file_exists(cfg_.run.dir + "/config.json")) write_config(cfg_);
     const bool fresh = lseek(file_.fd, 0, SEEK_END) == 0;
     JsonLine row(fresh ? "start" : "resume");
@@ -132,52 +132,17 @@ void RunLog::done(const RunState& state, const StepMeter::Totals& totals, size_t
 // ---------------------------------------------------------------------------------------------------------
 // steps
 
-// As metrics.jsonl has times and rates, and so every other file.
-static double to_thousandths(double v) { return std::round(v * 1e3) / 1e3; }
-
-void RunLog::write_row(const StepReport& r) {
-    JsonLine line("train");
-    line.add("step", r.step)
-        .add("loss", r.loss)
-        .add("norm", r.norm)
-        .add("lr", r.lr)
-        .add("tokens", r.tokens)
-        .add("ms", to_thousandths(r.ms))
-        .add("tokens_per_s", to_thousandths(r.tokens_per_s))
-        .add("mfu", r.mfu);
-    if (std::isfinite(r.joules))
-        line.add("joules", r.joules).add("joules_per_token", r.joules / double(cfg_.train.batch_tokens));
-    if (r.loss_z) line.add("loss_z", *r.loss_z);
-    if (r.norm_z) line.add("norm_z", *r.norm_z);
-    if (!r.finite) line.add("skipped", true);
-    write(line.str());
+JsonLine RunLog::figures(std::string_view event, int64_t step, const std::vector<Measured>& values) {
+    if (events_.is_open()) events_.add(step, scalars_of(event, values));
+    prometheus_.metrics.set(event, values);
+    prometheus_.changed();
+    return figures_row(event, step, values);
 }
 
-void RunLog::report(const StepReport& r) {
-    if (events_.is_open()) {
-        std::vector<Scalar> scalars = {{"train/loss", r.loss}, {"train/norm", r.norm}, {"train/lr", r.lr},
-                                       {"train/ms", to_thousandths(r.ms)},
-                                       {"train/tokens_per_s", to_thousandths(r.tokens_per_s)}};
-        const auto add = [&](const char* tag, double v) {
-            if (std::isfinite(v)) scalars.push_back({tag, v});
-        };
-        add("train/mfu", r.mfu);
-        add("train/joules", r.joules);
-        add("train/loss_z", r.loss_z.value_or(kUnknown));
-        add("train/norm_z", r.norm_z.value_or(kUnknown));
-        events_.add(r.step, scalars);
-    }
-    RunMetrics& m = prometheus_.metrics;
-    m[Metric::Step] = double(r.step);
-    m[Metric::Loss] = r.loss;
-    m[Metric::GradNorm] = r.norm;
-    m[Metric::LearningRate] = r.lr;
-    m[Metric::Tokens] = double(r.tokens);
-    m[Metric::TokensPerSecond] = r.tokens_per_s;
-    m[Metric::Mfu] = r.mfu;
-    m[Metric::StepSeconds] = 1e-3 * to_thousandths(r.ms);
-    m[Metric::Skipped] += !r.finite;
-    prometheus_.changed();
+// In files, times and rates have three digits after the point.
+static std::vector<Measured> filed_values(StepReport r) {
+    for (double* v : {&r.ms, &r.tokens_per_s}) *v = std::round(*v * 1e3) / 1e3;
+    return values_of(r);
 }
 
 void RunLog::note_rate(const StepReport& r) {
@@ -189,8 +154,10 @@ void RunLog::note_rate(const StepReport& r) {
 
 void RunLog::train(const StepReport& r) {
     if (!writes_) return;
-    write_row(r);
-    report(r);
+    prometheus_.metrics.at("skips", "steps") += !r.finite;
+    JsonLine line = figures("train", r.step, filed_values(r));
+    if (!r.finite) line.add("skipped", true);
+    write(line.str());
     const int64_t every = std::max<int64_t>(1, cfg_.log.every);
     const bool due = r.step % every == 0 || r.step == cfg_.train.steps || !r.finite;
     if (cfg_.log.every) lines_.add(r, cfg_.train.steps, cfg_.train.batch_tokens, due);
@@ -217,23 +184,13 @@ void RunLog::spike(const Spike& s) {
 
 void RunLog::memory(int64_t step, size_t peak_bytes) {
     if (!writes_) return;
-    write(JsonLine("memory").add("step", step).add("peak_bytes", peak_bytes).str());
-    const Scalar scalars[] = {{"memory", double(peak_bytes)}};
-    events_.add(step, scalars);
+    write(figures("memory", step, {{"peak_bytes", double(peak_bytes)}}).str());
 }
 
 void RunLog::val(int64_t step, double loss, std::optional<double> bits_per_byte) {
     if (!writes_) return;
-    JsonLine line("val");
-    line.add("step", step).add("loss", loss);
-    if (bits_per_byte) line.add("bits_per_byte", *bits_per_byte);
-    write(line.str());
-    std::vector<Scalar> scalars = {{"val/loss", loss}};
-    if (bits_per_byte) scalars.push_back({"val/bits_per_byte", *bits_per_byte});
-    events_.add(step, scalars);
-    prometheus_.metrics[Metric::ValLoss] = loss;
-    if (bits_per_byte) prometheus_.metrics[Metric::ValBitsPerByte] = *bits_per_byte;
-    prometheus_.changed();
+    const double bits = bits_per_byte.value_or(kUnknown);
+    write(figures("val", step, {{"loss", loss}, {"bits_per_byte", bits}}).str());
     std::string text = fmt::format("loss {:.5f} at step {}", loss, step);
     if (bits_per_byte) text += fmt::format(", {:.4f} bits per byte", *bits_per_byte);
     print_event("validation", text);

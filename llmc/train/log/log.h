@@ -54,7 +54,7 @@ private:
     bool mfu_noted_ = false;
 
     void write(const std::string& line);
-    void write_row(const StepReport& r);
-    void report(const StepReport& r);       // to the files of other programs
+    // Gives the figures of a row of metrics.jsonl to the files of other programs; returns the row.
+    JsonLine figures(std::string_view event, int64_t step, const std::vector<Measured>& values);
     void note_rate(const StepReport& r);
 };

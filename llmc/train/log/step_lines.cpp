@@ -7,8 +7,14 @@
 #include "llmc/base/progress.h"
 #include "llmc/base/terminal.h"
 
-static std::string fixed(fmt::format_string<double> format, double v) {
-    return std::isfinite(v) ? fmt::vformat(format, fmt::make_format_args(v)) : "n/a";
+// format: of figures.json.
+static std::string cell_of(const std::string& format, double v) {
+    if (format == "bytes") return v > 0 ? human_bytes(v) : "-";
+    if (!std::isfinite(v)) return "n/a";
+    if (format == "grouped") return grouped(std::llround(v));
+    if (format == "time") return human_seconds(v);
+    if (format == "percent") return fmt::format("{:.1f}%", 100 * v);
+    return fmt::vformat(format, fmt::make_format_args(v));
 }
 
 static constexpr int kBetween = 2;      // spaces
@@ -26,20 +32,15 @@ std::vector<StepColumn> fitting_columns(std::vector<StepColumn> all, int room) {
 }
 
 // Every column of a row. r: with the means.
-static std::vector<StepColumn> columns_of(const StepReport& r, int64_t steps, double joules_per_token) {
-    const std::string step = std::to_string(r.step) + "/" + std::to_string(steps);
-    std::vector<StepColumn> all = {
-        {"step", step, 15, 1},
-        {"loss", fixed("{:.5f}", r.loss), 9, 2},
-        {"norm", fixed("{:.4f}", r.norm), 8, 6},
-        {"lr", fixed("{:.3e}", r.lr), 9, 8},
-        {"ms", fixed("{:.1f}", r.ms), 8, 4},
-        {"tokens/s", grouped(std::llround(r.tokens_per_s)), 10, 3},
-        {"TFLOP/s", fixed("{:.4f}", r.tflops), 8, 10},
-        {"mfu", fixed("{:.1f}%", 100 * r.mfu), 6, 7},
-        {"memory", r.memory_bytes ? human_bytes(double(r.memory_bytes)) : "-", 8, 9},
-        {"left", human_seconds(r.seconds_left), 11, 5}};
-    if (std::isfinite(joules_per_token)) all.push_back({"J/token", fixed("{:.2g}", joules_per_token), 7, 11});
+static std::vector<StepColumn> columns_of(const StepReport& r, int64_t steps) {
+    std::vector<StepColumn> all = {{"step", std::to_string(r.step) + "/" + std::to_string(steps), 15, 1}};
+    const std::vector<Measured> values = values_of(r);
+    for (const Figure& f : figures_of("train")) {
+        const auto& [title, format, width, keep] = f.column;
+        const double v = value_of(f.key, values);
+        if (width && (std::isfinite(v) || f.unknown != Figure::Absent))
+            all.push_back({title.c_str(), cell_of(format, v), width, keep});
+    }
     return all;
 }
 
@@ -68,11 +69,11 @@ void StepLines::add(const StepReport& r, int64_t steps, int64_t batch_tokens, bo
     mean.ms = ms_ / steps_;
     mean.tokens_per_s = double(batch_tokens) / mean.ms * 1e3;
     mean.tflops = tflops_ms_ / ms_;
+    mean.joules_per_token = joules_ / steps_ / double(batch_tokens);
     mean.mfu = r.tflops > 0 ? r.mfu * mean.tflops / r.tflops : r.mfu;
     // a character is left for the cursor: some terminals wrap a full line
     const int room = terminal ? std::max(0, terminal_columns() - 1) : 0;
-    const double joules_per_token = joules_ / steps_ / double(batch_tokens);
-    const auto columns = fitting_columns(columns_of(mean, steps, joules_per_token), room);
+    const auto columns = fitting_columns(columns_of(mean, steps), room);
     if (header_due_) print("{}{}\n", line_start(1), line_of(columns, true));
     header_due_ = false;
     print("{}{}{}", line_start(1), line_of(columns, false), due ? "\n" : "");

@@ -16,6 +16,14 @@ double model_flops_per_token(const ModelConfig& settings, int64_t params) {
     return 6.0 * (double(params) - looked_up) + 6.0 * m.heads * m.head_channels * tokens;
 }
 
+std::vector<Measured> values_of(const StepReport& r) {
+    return {{"step", double(r.step)}, {"loss", r.loss}, {"norm", r.norm}, {"lr", r.lr},
+            {"tokens", double(r.tokens)}, {"ms", r.ms}, {"tokens_per_s", r.tokens_per_s},
+            {"tflops", r.tflops}, {"mfu", r.mfu}, {"memory", double(r.memory_bytes)},
+            {"left", r.seconds_left}, {"joules", r.joules}, {"joules_per_token", r.joules_per_token},
+            {"loss_z", r.loss_z.value_or(kUnknown)}, {"norm_z", r.norm_z.value_or(kUnknown)}};
+}
+
 StepMeter::StepMeter(const Config& cfg, double f, double peak, const std::string& bus_id, RunState& s)
     : steps(cfg.train.steps), batch_tokens(cfg.train.batch_tokens), first_step(s.step),
       first_tokens(s.tokens), flops(f), peak_tflops(peak), state(s), energy(bus_id) {}
@@ -33,6 +41,7 @@ void StepMeter::measure(StepReport& r, double end) {
     r.tokens_per_s = double(batch_tokens) / r.ms * 1e3;
     r.tflops = r.tokens_per_s * 1e-12 * flops;
     r.mfu = peak_tflops > 0 ? r.tflops / peak_tflops : kUnknown;
+    r.joules_per_token = r.joules / double(batch_tokens);
     r.loss_z = state.loss.score(r.loss);
     r.norm_z = state.norm.score(r.norm);
     measured = {step_begin, end};

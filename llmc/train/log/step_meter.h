@@ -7,6 +7,7 @@
 
 #include "llmc/base/config/config.h"
 #include "llmc/train/log/energy.h"
+#include "llmc/train/report/figures.h"
 #include "llmc/train/save/run_state.h"
 
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();    // null in metrics.jsonl
@@ -21,10 +22,12 @@ struct StepReport {
     // StepMeter::measure() fills in the rest
     int64_t tokens = 0;             // since the start of the run
     double ms = 0, tokens_per_s = 0, tflops = 0;
+    double joules_per_token = kUnknown;
     double mfu = 0;                 // share of the matmul rate; NaN: unknown rate
     double seconds_left = 0;        // of the run, with evaluations, texts and checkpoints on the way
     std::optional<double> loss_z = {}, norm_z = {};     // against the last steps (Trailing)
 };
+std::vector<Measured> values_of(const StepReport& r);      // by the keys of figures.json
 
 // From the begin to the end of a step's `ms`, by seconds_now().
 struct StepSpan { double begin = 0, end = 0; };

@@ -144,6 +144,16 @@ void EventFile::write(const std::string& message) {
     warning("cannot write to {}: {}. Training goes on; records are missing there.", path_, reason);
 }
 
+std::vector<Scalar> scalars_of(std::string_view event, MeasuredRow values) {
+    std::vector<Scalar> scalars;
+    for (const Figure& f : figures_of(event)) {
+        const double v = value_of(f.key, values);
+        const bool known = f.unknown == Figure::Shown || std::isfinite(v);
+        if (known && !f.tag.empty()) scalars.push_back({f.tag, v});
+    }
+    return scalars;
+}
+
 void EventFile::add(int64_t step, std::span<const Scalar> scalars) {
     if (!file_) return;
     std::string summary;

@@ -1,5 +1,6 @@
 #include "llmc/train/report/prometheus.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -11,29 +12,26 @@
 #include "llmc/base/output_file.h"
 #include "llmc/base/progress.h"
 
-// `promtool check metrics` refuses names with a unit that is not a base unit, like bits.
-static constexpr MetricKind kKinds[] = {
-    {"train_gpt_step_total", "Optimizer steps done.", "counter"},
-    {"train_gpt_loss", "Mean cross-entropy of the last step, nats per token.", "gauge"},
-    {"train_gpt_grad_norm", "Gradient norm of the last step, before clipping.", "gauge"},
-    {"train_gpt_learning_rate", "Learning rate of the last step.", "gauge"},
-    {"train_gpt_tokens_total", "Tokens since the start of the run.", "counter"},
-    {"train_gpt_tokens_per_second", "Tokens per second of all ranks together.", "gauge"},
-    {"train_gpt_mfu_ratio", "Share of the matmul rate that the model's FLOPs reach.", "gauge"},
-    {"train_gpt_step_seconds", "Time of the last step.", "gauge"},
-    {"train_gpt_skipped_steps_total", "Steps that were not finite since this start.", "counter"},
-    {"train_gpt_validation_loss", "Mean cross-entropy of the last validation, nats per token.", "gauge"},
-    {"train_gpt_validation_bpb", "Bits per byte of the last validation.", "gauge"},
-    {"train_gpt_parameters", "Parameters of the model.", "gauge"},
-    {"train_gpt_ranks", "Ranks of the run.", "gauge"},
-    {"train_gpt_planned_bytes", "Planned memory of the fullest rank.", "gauge"},
-};
-static_assert(std::size(kKinds) == size_t(Metric::Count));
-
-const MetricKind& kind_of(Metric metric) { return kKinds[size_t(metric)]; }
-
 RunMetrics::RunMetrics(std::string name)
-    : run(std::move(name)), values(size_t(Metric::Count), std::numeric_limits<double>::quiet_NaN()) {}
+    : run(std::move(name)), values(all_figures().size(), std::numeric_limits<double>::quiet_NaN()) {}
+
+double& RunMetrics::at(std::string_view event, std::string_view key) {
+    const auto all = all_figures();
+    const auto is_it = [&](const Figure& f) {
+        return !f.prometheus.name.empty() && f.of == event && f.key == key;
+    };
+    const auto found = std::ranges::find_if(all, is_it);
+    CHECK(found != all.end(), "{} of {} is no metric in figures.json", key, event);
+    return values[size_t(found - all.begin())];
+}
+
+void RunMetrics::set(std::string_view event, MeasuredRow row) {
+    const auto figures = figures_of(event);
+    double* const first = values.data() + (figures.data() - all_figures().data());
+    for (size_t i = 0; i < figures.size(); i++)
+        if (const auto& metric = figures[i].prometheus; !metric.name.empty())
+            first[i] = metric.scale * value_of(figures[i].key, row);
+}
 
 // Backslash, quote and newline are escaped in a label.
 static std::string label_of(std::string_view text) {
@@ -48,13 +46,15 @@ static std::string label_of(std::string_view text) {
 
 std::string prometheus_text(std::span<const RunMetrics> runs) {
     std::string text;
-    for (size_t m = 0; m < size_t(Metric::Count); m++) {
+    const auto figures = all_figures();
+    for (size_t m = 0; m < figures.size(); m++) {
+        const auto& [name, help, scale] = figures[m].prometheus;
         std::string lines;
         for (const RunMetrics& run : runs)
             if (const double v = run.values[m]; !std::isnan(v))
-                lines += fmt::format("{}{{run=\"{}\"}} {}\n", kKinds[m].name, label_of(run.run), v);
-        const auto& [name, help, type] = kKinds[m];
-        if (lines.empty()) continue;
+                lines += fmt::format("{}{{run=\"{}\"}} {}\n", name, label_of(run.run), v);
+        if (lines.empty() || name.empty()) continue;
+        const char* type = name.ends_with("_total") ? "counter" : "gauge";
         text += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n{3}", name, help, type, lines);
     }
     return text;

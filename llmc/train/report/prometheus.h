@@ -5,25 +5,17 @@
 #include <string>
 #include <vector>
 
-// "train_gpt_loss", its help text, and its kind: counter or gauge.
-struct MetricKind {
-    const char *name, *help, *type;
-};
-// Metrics of a run: train_gpt_step_total, ..., in this order everywhere.
-enum class Metric {
-    Step, Loss, GradNorm, LearningRate, Tokens, TokensPerSecond, Mfu, StepSeconds, Skipped, ValLoss,
-    ValBitsPerByte, Parameters, World, PlanBytes, Count
-};
-const MetricKind& kind_of(Metric metric);
+#include "llmc/train/report/figures.h"
 
-// The figures of a run; NaN: not known yet, and no line.
+// The metrics of a run, in the order of all_figures(); NaN: not known yet, or no metric, and no line.
 struct RunMetrics {
     std::string run;                            // the label
     std::vector<double> values;
 
     explicit RunMetrics(std::string run);
-    double& operator[](Metric m) { return values[size_t(m)]; }
-    double operator[](Metric m) const { return values[size_t(m)]; }
+    // Of a row of metrics.jsonl: a figure that the row lacks is unknown.
+    void set(std::string_view event, MeasuredRow row);
+    double& at(std::string_view event, std::string_view key);
 };
 
 std::string prometheus_text(std::span<const RunMetrics> runs);

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "llmc/train/serve/embedded.h"
+#include "llmc/train/report/embedded.h"
 #include "llmc/train/serve/http.h"
 
 // Access rule. With a token, requests must carry the token. Without a token, the Host header must name this

@@ -73,7 +73,7 @@ static void keep_extremes(const std::vector<double>& column, size_t begin, size_
     kept[largest] = true;
 }
 
-void Columns::leave_extremes(size_t most, const std::array<const char*, 2>& figures) {
+void Columns::leave_extremes(size_t most, std::string_view event) {
     seen = rows();                                  // damaged rows are no rows that a reader could miss
     if (rows() <= most) return;
     std::vector<bool> kept(rows());
@@ -82,8 +82,10 @@ void Columns::leave_extremes(size_t most, const std::array<const char*, 2>& figu
     for (size_t i = 0; i < intervals; i++) {
         const size_t begin = rows() * i / intervals, end = rows() * (i + 1) / intervals;
         kept[begin] = true;
-        for (const char* figure : figures)
-            if (const std::vector<double>* column = find(figure)) keep_extremes(*column, begin, end, kept);
+        for (const Figure& f : figures_of(event)) {
+            const std::vector<double>* column = f.extremes ? find(f.key) : nullptr;
+            if (column) keep_extremes(*column, begin, end, kept);
+        }
     }
     std::vector<size_t> left;
     for (size_t i = 0; i < rows(); i++)

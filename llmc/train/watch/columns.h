@@ -1,6 +1,5 @@
 // Rows of one kind as columns, in bounded memory: the newest rows in full, older ones evenly thinned.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -27,8 +26,8 @@ struct Columns {
     // Appends a row. REQUIRES: the caller has counted the row in `seen`; its index is seen - 1.
     void add(const MetricsRow& row, bool marked = false);
     // For a report: reduces the rows to about `most`. The last row stays, and of each of most / 5 intervals
-    // the first row and the rows with the least and the largest value of two columns, `figures`.
-    void leave_extremes(size_t most, const std::array<const char*, 2>& figures);
+    // the first row and the rows with the least and the largest value of two figures (`extremes`).
+    void leave_extremes(size_t most, std::string_view event);
 
 private:
     uint64_t stride_ = 1;                           // of older rows: index % stride_ == 0

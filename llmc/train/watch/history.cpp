@@ -91,12 +91,7 @@ void History::keep_train(const MetricsRow& row) {
     train.add(kept, skipped);
     if (skipped) mark(row, "skipped", fmt::format("step {} was skipped: its loss or gradient was not finite",
                                                   row.number("step")));
-    constexpr std::pair<Metric, const char*> kFigures[] = {
-        {Metric::Step, "step"}, {Metric::Loss, "loss"}, {Metric::GradNorm, "norm"},
-        {Metric::LearningRate, "lr"}, {Metric::Tokens, "tokens"},
-        {Metric::TokensPerSecond, "tokens_per_s"}, {Metric::Mfu, "mfu"}, {Metric::StepSeconds, "ms"}};
-    for (const auto& [metric, key] : kFigures) metrics[metric] = row.number(key);
-    metrics[Metric::StepSeconds] *= 1e-3;
+    metrics.set("train", row.numbers);
 }
 
 void History::train_line(std::string_view line, bool keep) {
@@ -106,7 +101,7 @@ void History::train_line(std::string_view line, bool keep) {
         ms = took;
         seconds += 1e-3 * took;
     }
-    if (skipped) metrics[Metric::Skipped] += 1;
+    if (skipped) metrics.at("skips", "steps") += 1;
     ended = false;
     MetricsRow row;
     if (!keep && !skipped) return;
@@ -134,10 +129,8 @@ void History::begun(std::string_view line, const MetricsRow& row) {
     generation_ += !done.empty();
     done.clear();
     ended = false;
-    metrics[Metric::Parameters] = row.number("params");
-    metrics[Metric::World] = row.number("world");
-    metrics[Metric::PlanBytes] = row.number("plan_bytes");
-    metrics[Metric::Skipped] = 0;
+    metrics.set("start", row.numbers);
+    metrics.at("skips", "steps") = 0;
     if (row.event != "resume") return note_memory(row);
     mark(row, "restart", fmt::format("resumed at {}", row.number("step")));
 }
@@ -146,8 +139,7 @@ void History::evaluated(const MetricsRow& row) {
     if (row.event == "val") {
         val.seen++;
         val.add(row);
-        metrics[Metric::ValLoss] = row.number("loss");
-        metrics[Metric::ValBitsPerByte] = row.number("bits_per_byte");
+        metrics.set("val", row.numbers);
         return;
     }
     const std::string name(row.text("task"));
@@ -162,7 +154,7 @@ void History::evaluated(const MetricsRow& row) {
 // The row start has no step, and only a plan.
 void History::note_memory(const MetricsRow& row) {
     const double step = row.number("step"), peak = row.number("peak_bytes");
-    const double plan = metrics[Metric::PlanBytes];
+    const double plan = metrics.at("start", "plan_bytes");
     if (!(peak > 0 || plan > 0)) return;
     memory.seen++;
     memory.add({.event = "memory", .numbers = {{"step", step > 0 ? step : 0}, {"peak_bytes", peak},

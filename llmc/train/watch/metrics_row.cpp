@@ -58,12 +58,6 @@ struct RowEvents final : JsonEvents {
 };
 }  // namespace
 
-double MetricsRow::number(std::string_view key) const {
-    for (const auto& [name, value] : numbers)
-        if (name == key) return value;
-    return NAN;
-}
-
 std::string_view MetricsRow::text(std::string_view key) const {
     for (const auto& [name, value] : texts)
         if (name == key) return value;

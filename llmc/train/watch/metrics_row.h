@@ -5,12 +5,14 @@
 #include <utility>
 #include <vector>
 
+#include "llmc/train/report/figures.h"
+
 struct MetricsRow {
     std::string event;                                              // "train"; empty: none
-    std::vector<std::pair<std::string, double>> numbers;            // booleans as 1 and 0; keys "a.b"
+    std::vector<Measured> numbers;                                     // booleans as 1 and 0; keys "a.b"
     std::vector<std::pair<std::string, std::string>> texts;         // without the event
 
-    double number(std::string_view key) const;                      // NaN: no such number
+    double number(std::string_view key) const { return value_of(key, numbers); }   // NaN: none
     std::string_view text(std::string_view key) const;              // empty: no such text
 };
 

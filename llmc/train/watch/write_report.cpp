@@ -9,7 +9,7 @@
 #include "llmc/base/output_file.h"
 #include "llmc/base/json.h"
 #include "llmc/train/save/run_folder.h"
-#include "llmc/train/serve/embedded.h"
+#include "llmc/train/report/embedded.h"
 #include "llmc/train/watch/watched_run.h"
 
 static constexpr size_t kMostRows = 2000;
@@ -50,8 +50,8 @@ static std::string read_whole_run(uint64_t id, const std::string& name, const st
                 "by --run.dir=DIR", folder);
     CHECK_INPUT(run.history.train.rows() || run.history.val.rows(), "--report: {}/metrics.jsonl: no training "
                 "or validation rows yet", folder);
-    run.history.train.leave_extremes(kMostRows, {"loss", "norm"});
-    run.history.comm.leave_extremes(kMostRows, {"wait_ms", "device_wait_ms"});
+    run.history.train.leave_extremes(kMostRows, "train");
+    run.history.comm.leave_extremes(kMostRows, "comm");
     damaged += run.history.damaged;
     SentRun nothing;
     return without_tags(run_json(run, nothing));

@@ -1,5 +1,5 @@
 // The page of --explore in headless Chromium: dev/explore_checks.py starts the program, plays and looks.
-#include "llmc/train/serve/embedded.h"
+#include "llmc/train/report/embedded.h"
 #include "test/script_helpers.h"
 
 TEST(page_plays_and_shows_the_planners_numbers) {

@@ -3,8 +3,10 @@
 
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include "llmc/base/json.h"
+#include "llmc/train/report/embedded.h"
 #include "llmc/train/report/event_file.h"
 #include "llmc/train/report/prometheus.h"
 #include "test/log.h"
@@ -74,10 +76,43 @@ TEST(histograms_come_back) {
     EXPECT(found.at("5 c").limits == vector<double>{1e10} && found.at("5 d").num == 0);
 }
 
+// A misspelt word of a row would be a figure that some file lacks.
+TEST(the_table_of_figures_has_known_words) {
+    const json table = json::parse(figures_json());
+    const std::map<string, std::set<string>> known = {
+        {"", {"of", "key", "json", "unknown", "tag", "extremes", "prometheus", "column", "chart"}},
+        {"json", {"real", "whole"}}, {"unknown", {"null", "absent"}},
+        {"prometheus", {"name", "help", "scale"}}, {"column", {"title", "format", "width", "keep"}},
+        {"chart", {"place", "title", "unit", "write", "rows", "calm", "log", "dashed"}},
+        {"write", {"loss", "plain", "percent", "rate", "ms", "joules", "bytes"}}};
+    const auto check = [&](const string& of, const string& word) {
+        EXPECT(known.at(of).contains(word), "'%s' of '%s'", word.c_str(), of.c_str());
+    };
+    std::set<string> done;
+    std::set<int> places;
+    string last;
+    for (const json& row : table) {
+        for (const auto& [word, value] : row.items()) {
+            check("", word);
+            if (value.is_string() && known.contains(word)) check(word, value);
+            if (value.is_object())
+                for (const auto& [inner, v] : value.items()) check(word, inner);
+        }
+        const bool next = row["of"] != last;
+        last = row["of"];
+        EXPECT(!next || done.insert(last).second, "rows of %s are in two places", last.c_str());
+        if (!row.contains("chart")) continue;
+        check("write", row["chart"]["write"]);
+        const int place = row["chart"]["place"];
+        EXPECT(row.contains("tag") && places.insert(place).second, "%s", row.dump().c_str());
+    }
+    EXPECT(all_figures().size() == table.size() && places.size() == 14, "%zu", places.size());
+}
+
 // As `promtool check metrics` asks; dev/reports_judge.py holds a run's own file against it.
 TEST(names_of_metrics_have_base_units) {
-    for (size_t i = 0; i < size_t(Metric::Count); i++) {
-        const string name = kind_of(Metric(i)).name;
+    for (const Figure& f : all_figures()) {
+        const string& name = f.prometheus.name;
         for (const char* unit : {"bits", "ms", "milliseconds", "minutes", "kilobytes", "percent"})
             EXPECT((name + "_").find(fmt::format("_{}_", unit)) == name.npos, "%s", name.c_str());
     }
@@ -89,7 +124,7 @@ TEST(a_label_is_valid_UTF8) {
 
 TEST(metrics_are_prometheus_text) {
     RunMetrics a("a"), b("odd\"\\\n");
-    a[Metric::Step] = 3, a[Metric::Loss] = 2.5, b[Metric::Step] = 4;
+    a.at("train", "step") = 3, a.at("train", "loss") = 2.5, b.at("train", "step") = 4;
     const RunMetrics both[] = {a, b};
     EXPECT(prometheus_text(both) ==
            "# HELP train_gpt_step_total Optimizer steps done.\n# TYPE train_gpt_step_total counter\n"

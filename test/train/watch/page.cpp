@@ -2,7 +2,7 @@
 // stand-in for the server (dev/fake_watch.py) speaks. And reports: the page with runs inside.
 #include <cmath>
 
-#include "llmc/train/serve/embedded.h"
+#include "llmc/train/report/embedded.h"
 #include "test/script_helpers.h"
 #include "test/served_program.h"
 #include "test/watched_folder.h"

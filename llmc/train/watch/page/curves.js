@@ -1,54 +1,28 @@
 // ---- curves.js: which charts there are, their curves, smoothing, thinning
 
-// source: a table of the run, train where absent. keys: columns, the second one dashed. write: how values read.
-// rows: values of single rows, of which smoothing draws a mean. calm: the vertical axis leaves the first drop out.
-const CHARTS = [
-  {name: "train/loss", title: "Training loss", unit: "nats/token",
-    keys: ["loss"], write: "loss", rows: true, calm: true},
-  {name: "val/loss", title: "Validation loss", unit: "nats/token",
-    source: "val", keys: ["loss"], write: "loss"},
-  {name: "val/bits_per_byte", title: "Validation, bits per byte", unit: "bits",
-    source: "val", keys: ["bits_per_byte"], write: "loss"},
-  {name: "train/norm", title: "Gradient norm", unit: "before clipping",
-    keys: ["norm"], write: "plain", rows: true, log: true},
-  {name: "train/norm_z", title: "Gradient norm, z-score", unit: "standard deviations",
-    keys: ["norm_z"], write: "plain", rows: true},
-  {name: "train/loss_z", title: "Training loss, z-score", unit: "standard deviations",
-    keys: ["loss_z"], write: "plain", rows: true},
-  {name: "train/lr", title: "Learning rate", unit: "",
-    keys: ["lr"], write: "plain"},
-  {name: "train/tokens_per_s", title: "Speed", unit: "tokens/s",
-    keys: ["tokens_per_s"], write: "rate", rows: true, calm: true},
-  {name: "train/ms", title: "Time of a step", unit: "ms",
-    keys: ["ms"], write: "ms", rows: true, calm: true},
-  {name: "train/mfu", title: "Model FLOPs utilization", unit: "of the matmul rate",
-    keys: ["mfu"], write: "percent", rows: true, calm: true},
-  {name: "comm/hidden", title: "Communication hidden", unit: "by computing",
-    source: "comm", keys: ["hidden"], write: "percent", rows: true},
-  {name: "comm/wait_ms", title: "Communication waited for", unit: "ms/step; dashed: by the GPU",
-    source: "comm", keys: ["wait_ms", "device_wait_ms"], write: "ms", rows: true, calm: true},
-  {name: "train/joules", title: "Energy", unit: "J/step",
-    keys: ["joules"], write: "joules", rows: true, calm: true},
-  {name: "memory", title: "Memory", unit: "of the fullest rank; dashed: planned",
-    source: "memory", keys: ["peak_bytes", "plan_bytes"], write: "bytes"},
-];
-const NO_CHART = new Set(["step", "tokens", "seconds", "skipped", "joules_per_token",
-  ...CHARTS.filter(c => !c.source).flatMap(c => c.keys)]);
+// Of rows of figures.json. source: a table of the run, train where absent. keys: columns, the second one dashed.
+// write: how values read. rows: values of single rows, of which smoothing draws a mean. calm: the vertical axis leaves
+// the first drop out. log: begins logarithmic.
+const CHARTS = FIGURES.filter(f => f.chart).sort((a, b) => a.chart.place - b.chart.place)
+  .map(({of, key, tag, chart}) =>
+    ({name: tag, source: of === "train" ? undefined : of, keys: [key, chart.dashed ?? []].flat(), ...chart}));
+const FIRST = 1 + CHARTS.findLastIndex(c => c.source === "val");          // charts above those of tasks
+const KNOWN = new Set(["seconds", "skipped", ...FIGURES.filter(f => f.of === "train").map(f => f.key)]);
 
 /** Charts that some run has data for: the known ones, tasks after validation, then columns of newer versions. */
 function chartsOfRuns() {
   const all = [...runs.values()], tasks = new Set(), others = new Set();
   for (const run of all) {
     Object.keys(run.scores).forEach(t => tasks.add(t));
-    Object.keys(run.train).filter(k => !NO_CHART.has(k)).forEach(k => others.add(k));
+    Object.keys(run.train).filter(k => !KNOWN.has(k)).forEach(k => others.add(k));
   }
-  const specs = CHARTS.slice(0, 3);
+  const specs = CHARTS.slice(0, FIRST);
   for (const task of [...tasks].sort()) {
     const two = all.some(run => run.scores[task]?.accuracy_norm);
     specs.push({name: "tasks/" + task, task, title: task, unit: two ? "accuracy, normalized; dashed: not" : "accuracy",
       keys: ["accuracy_norm", "accuracy"], write: "percent"});
   }
-  specs.push(...CHARTS.slice(3));
+  specs.push(...CHARTS.slice(FIRST));
   for (const key of [...others].sort()) {
     specs.push({name: "train/" + key, title: key, unit: "", keys: [key], write: "plain", rows: true});
   }

@@ -2,6 +2,7 @@
 //
 // A table is an object of columns, arrays of equal length, NaN where a row lacks a value; "step" increases.
 
+const FIGURES = JSON.parse(byId("figures").textContent);        // train/report/figures.json
 const runs = new Map();                 // path -> run, in the order in which they came
 const KEPT = 4000, NEWEST = 1000;       // rows of a run in memory, and how many of them stay dense
 let folder = null;                      // the last "folder" event
@@ -78,8 +79,10 @@ function addHealth(list, more) {
   list.splice(0, list.length - 50);
 }
 
-/** Thins the older rows: of each interval of steps the first row and those with extremes of two columns stay. */
-function thin(table, [one, other]) {
+/** Thins the older rows: of each interval of steps the first row and those with extremes of two figures of the
+ *  event stay. */
+function thin(table, event) {
+  const [one, other] = FIGURES.filter(f => f.of === event && f.extremes).map(f => f.key);
   const {step: steps} = table, old = steps.length - NEWEST, intervals = (KEPT - NEWEST) / 4;
   const width = (steps[old - 1] - steps[0] + 1) / intervals, keep = [];
   for (let begin = 0, end; begin < old; begin = end) {
@@ -142,10 +145,10 @@ function receiveRun(object) {
   for (const list of ["samples", "marks"]) appendList(run[list], object[list]);
   addHealth(run.health, object.health);
   if (run.train.step.length > KEPT * 1.25) {
-    thin(run.train, ["loss", "norm"]);
+    thin(run.train, "train");
     run.thinned = true;
   }
-  if (run.comm.step.length > KEPT * 1.25) thin(run.comm, ["wait_ms", "device_wait_ms"]);
+  if (run.comm.step.length > KEPT * 1.25) thin(run.comm, "comm");
   return run;
 }
 
