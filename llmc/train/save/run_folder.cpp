@@ -13,9 +13,12 @@
 #include <thread>
 
 #include "llmc/base/check.h"
+#include "llmc/base/console.h"
 #include "llmc/base/context.h"
+#include "llmc/base/guard/progress_page.h"
 #include "llmc/base/json.h"
 #include "llmc/base/host/machine.h"
+#include "llmc/base/output_file.h"
 #include "llmc/train/save/recover.h"
 #include "llmc/train/save/save.h"
 #include "llmc/comm/votes.h"
