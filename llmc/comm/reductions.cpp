@@ -30,8 +30,8 @@ void copy_between(void* out, const void* in, size_t bytes) {
         if (bytes) memcpy(out, in, bytes);
         return;
     }
-    ops::start_copy(out, in, bytes);
-    ops::finish_copies();
+    if (ops::on_device(out)) ops::start_copy_to_device(out, in, bytes);
+    else ops::start_copy_to_host(out, in, bytes);
     ops::synchronize();
 }
 

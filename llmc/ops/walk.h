@@ -28,6 +28,9 @@ struct Target {
 
 enum class Kind : uint8_t { Memory, Product, Attention, Copy, Wait, Collective };
 
+// The two directions of copies beside the ops.
+enum class CopyLane : uint8_t { ToDevice, ToHost };
+
 // Bytes of an op besides its arguments: of context.scratch, and allocated by libraries.
 struct Needs {
     size_t scratch = 0, library = 0;
@@ -39,6 +42,7 @@ struct Cost {
     Kind kind = Kind::Memory;
     // Product: m, n, k, 1 with a bias, and the products of a batch (0: no batch). Attention: B, Tq, Tk, NH,
     // D, q_offset - k_offset, window (0: all), and 1 where rows pack documents.
+    // Wait: the number of a ticket of copies; mark_copies: and the lane.
     int dims[8] = {};
     double flops = 0;               // of products and attention: pairs inside the causal window, documents
                                     // ignored
@@ -66,6 +70,7 @@ struct Walk {
     std::vector<double> begun;      // of each entry of a rank that computes without a timeline, on the host's
                                     // clock in seconds
     int block = -1, micro = -1, action = -1;    // of the next entries
+    int tickets = 0;                // of copies, so far
     std::vector<Cost> costs;        // distinct
     std::vector<Entry> entries;
 

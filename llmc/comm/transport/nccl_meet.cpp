@@ -45,7 +45,7 @@ bool comm::idle_barrier() {
         return true;
     }
     for (const NcclLine& l : nccl_rank.lines) host_waits_for(l.stream);
-    host_waits_for(cuda_device().copies);
+    for (const cudaStream_t lane : cuda_device().copies) host_waits_for(lane);
     host_waits_for(cuda_device().compute);
     if (RankProgress* p = context.progress) p->collective = "idle_barrier";
     {

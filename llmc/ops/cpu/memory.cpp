@@ -105,8 +105,7 @@ void set_zero(void* p, size_t bytes) {
 void* host_allocate(size_t bytes) { return device_allocate(bytes); }
 void host_free(void* p, size_t bytes) { device_free(p, bytes); }
 
-void start_copy(void* out, const void* in, size_t bytes) {
-    if (walked(copy_cost, "start_copy", bytes)) return;
+static void copy_pages(void* out, const void* in, size_t bytes) {
     const int64_t pages = int64_t((bytes + kHugePage - 1) / kHugePage);
     #pragma omp parallel for schedule(static) num_threads(context.threads) if (pages > 1)
     for (int64_t i = 0; i < pages; i++)
@@ -115,12 +114,26 @@ void start_copy(void* out, const void* in, size_t bytes) {
                std::min(kHugePage, bytes - size_t(i) * kHugePage));
 }
 
-void finish_copies() { walked(wait_cost, "finish_copies"); }
-void mark_copies(int, double* arrived) {
-    if (walked(wait_cost, "mark_copies")) return;
+// Copies are complete when their call returns.
+void start_copy_to_device(void* to, const void* from, size_t bytes) {
+    if (walked(copy_cost, "start_copy_to_device", bytes)) return;
+    copy_pages(to, from, bytes);
+}
+void start_copy_to_host(void* to, const void* from, size_t bytes) {
+    if (walked(copy_cost, "start_copy_to_host", bytes)) return;
+    copy_pages(to, from, bytes);
+}
+CopyTicket::~CopyTicket() = default;
+void mark_copies(CopyTicket& ticket, CopyLane lane, double* arrived) {
+    number_in_walk(ticket);
+    if (walked(ticket_cost, "mark_copies", ticket, lane)) return;
     if (arrived) *arrived = seconds_now();
 }
-void await_copies(int) { walked(wait_cost, "await_copies"); }
+void await_copies(const CopyTicket& ticket) { walked(ticket_cost, "await_copies", ticket, CopyLane()); }
+void host_awaits_copies(const CopyTicket& ticket) {
+    walked(ticket_cost, "host_awaits_copies", ticket, CopyLane());
+}
+void finish_copies() { walked(wait_cost, "finish_copies"); }
 
 void accumulate(real* sum, const real* values, size_t count) {
     if (walked(vector_cost, "accumulate", 2 * count * sizeof(real), count * sizeof(real))) return;

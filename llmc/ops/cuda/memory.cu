@@ -1,5 +1,5 @@
 // Memory is cudaMalloc's; clearing and most copies run on the compute stream, in order with the ops. Copies
-// of start_copy() run on a separate stream; events order the two streams.
+// of start_copy_to_device() and start_copy_to_host() run on a stream for each direction; events order streams.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -83,7 +83,7 @@ bool on_device(const void* p) {
 }
 
 void synchronize() {
-    host_waits_for(cuda_device().copies);
+    for (const cudaStream_t lane : cuda_device().copies) host_waits_for(lane);
     host_waits_for(cuda_device().compute);
 }
 
@@ -142,42 +142,54 @@ void host_free(void* p, size_t bytes) {
     munmap(p, whole_pages(bytes));
 }
 
-// `first` goes no further before `second` is where it is now.
-static void wait_for(cudaStream_t first, cudaStream_t second) {
-    CudaDevice& device = cuda_device();
-    CUDA_CHECK(cudaEventRecord(device.reached, second));
-    CUDA_CHECK(cudaStreamWaitEvent(first, device.reached, 0));
+static cudaStream_t stream_of(CopyLane lane) { return cuda_device().copies[size_t(lane)]; }
+
+// Behind the ops called so far.
+static void start_copy(CopyLane lane, void* to, const void* from, size_t bytes) {
+    const CudaDevice& device = cuda_device();
+    CUDA_CHECK(cudaEventRecord(device.reached, device.compute));
+    CUDA_CHECK(cudaStreamWaitEvent(stream_of(lane), device.reached, 0));
+    copy_async(to, from, bytes, cudaMemcpyDefault, stream_of(lane));
+}
+void start_copy_to_device(void* to, const void* from, size_t bytes) {
+    if (walked(copy_cost, "start_copy_to_device", bytes)) return;
+    start_copy(CopyLane::ToDevice, to, from, bytes);
+}
+void start_copy_to_host(void* to, const void* from, size_t bytes) {
+    if (walked(copy_cost, "start_copy_to_host", bytes)) return;
+    start_copy(CopyLane::ToHost, to, from, bytes);
 }
 
-void start_copy(void* out, const void* in, size_t bytes) {
-    if (walked(copy_cost, "start_copy", bytes)) return;
-    CudaDevice& device = cuda_device();
-    wait_for(device.copies, device.compute);
-    copy_async(out, in, bytes, cudaMemcpyDefault, device.copies);
-    device.copies_to_host |= !on_device(out);
+static void write_time(void* seconds) { *static_cast<double*>(seconds) = seconds_now(); }
+static cudaEvent_t event_of(const CopyTicket& ticket) { return static_cast<cudaEvent_t>(ticket.event); }
+
+CopyTicket::~CopyTicket() {
+    if (event) cudaEventDestroy(event_of(*this));
 }
 
+void mark_copies(CopyTicket& ticket, CopyLane lane, double* arrived) {
+    number_in_walk(ticket);
+    if (walked(ticket_cost, "mark_copies", ticket, lane)) return;
+    if (!ticket.event) {                                // nobody is in a hurry: the host sleeps
+        cudaEvent_t event;
+        CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync));
+        ticket.event = event;
+    }
+    if (arrived) CUDA_CHECK(cudaLaunchHostFunc(stream_of(lane), write_time, arrived));
+    CUDA_CHECK(cudaEventRecord(event_of(ticket), stream_of(lane)));
+}
+
+void await_copies(const CopyTicket& ticket) {
+    if (walked(ticket_cost, "await_copies", ticket, CopyLane())) return;
+    if (ticket.event) CUDA_CHECK(cudaStreamWaitEvent(cuda_device().compute, event_of(ticket), 0));
+}
+void host_awaits_copies(const CopyTicket& ticket) {
+    if (walked(ticket_cost, "host_awaits_copies", ticket, CopyLane())) return;
+    if (ticket.event) host_waits_for(event_of(ticket));
+}
 void finish_copies() {
     if (walked(wait_cost, "finish_copies")) return;
-    CudaDevice& device = cuda_device();
-    if (device.copies_to_host) host_waits_for(device.copies);
-    else wait_for(device.compute, device.copies);
-    device.copies_to_host = false;
-}
-
-static_assert(kMarks == std::extent_v<decltype(CudaDevice::marks)>);
-static void write_time(void* seconds) { *static_cast<double*>(seconds) = seconds_now(); }
-
-void mark_copies(int mark, double* arrived) {
-    if (walked(wait_cost, "mark_copies")) return;
-    CudaDevice& device = cuda_device();
-    if (arrived) CUDA_CHECK(cudaLaunchHostFunc(device.copies, write_time, arrived));
-    CUDA_CHECK(cudaEventRecord(device.marks[mark], device.copies));
-    device.copies_to_host = false;
-}
-void await_copies(int mark) {
-    if (walked(wait_cost, "await_copies")) return;
-    host_waits_for(cuda_device().marks[mark]);
+    for (const cudaStream_t lane : cuda_device().copies) host_waits_for(lane);
 }
 
 void lend_scratch(void* memory, size_t bytes) {

@@ -24,18 +24,24 @@ void open_device();
 void* host_allocate(size_t bytes);
 void host_free(void* p, size_t bytes);
 
-// Copies between any two memories, in the order of the calls. A copy starts when earlier ops are complete,
-// and runs beside later ops. Ops after finish_copies() see the copies complete, and data for the host has
-// arrived when finish_copies() returns.
-void start_copy(void* out, const void* in, size_t bytes);
-void finish_copies();
+// Copies between the host and the device, beside the ops. Each direction is a lane: the copies of a lane follow
+// each other, and the lanes run beside each other. A copy starts when earlier ops are complete.
+void start_copy_to_device(void* to, const void* from, size_t bytes);
+void start_copy_to_host(void* to, const void* from, size_t bytes);
 
-// mark_copies(m) defers the host's wait: finish_copies() then does not block the host for copies before the
-// mark, and await_copies(m) waits for them later. Without a mark m, await_copies(m) returns at once.
-// *arrived, on the host, receives seconds_now() when those copies complete, even if the host waits later.
-inline constexpr int kMarks = 8;
-void mark_copies(int mark, double* arrived = nullptr);
-void await_copies(int mark);
+// A ticket stands for the copies that its lane had been given at the last mark. Without a mark nothing waits.
+struct CopyTicket {
+    void* event = nullptr;         // of a GPU
+    int number = -1;               // in the first walk that marks it
+    CopyTicket() = default;
+    CopyTicket(const CopyTicket&) = delete;
+    ~CopyTicket();
+};
+// *arrived, on the host, receives seconds_now() when those copies complete, even if nobody waits.
+void mark_copies(CopyTicket& ticket, CopyLane lane, double* arrived = nullptr);
+void await_copies(const CopyTicket& ticket);           // later ops see the copies complete, and so later copies
+void host_awaits_copies(const CopyTicket& ticket);
+void finish_copies();                                  // the host awaits all copies
 
 void set_zero(void* p, size_t bytes);
 // Copies between the host and memory of device_allocate() or host_allocate(), in order with the ops. `from`
@@ -74,6 +80,12 @@ inline Cost copy_cost(const Target&, const char* name, size_t bytes) {
     return {.name = name, .kind = Kind::Copy, .read = bytes, .written = bytes};
 }
 inline Cost wait_cost(const Target&, const char* name) { return {.name = name, .kind = Kind::Wait}; }
+inline Cost ticket_cost(const Target&, const char* name, const CopyTicket& ticket, CopyLane lane) {
+    return {.name = name, .kind = Kind::Wait, .dims = {ticket.number, int(lane)}};
+}
+inline void number_in_walk(CopyTicket& ticket) {
+    if (context.walk && ticket.number < 0) ticket.number = context.walk->tickets++;
+}
 inline Cost sum_rows_cost(const Target&, int rows, int cols) {
     const size_t n = size_t(cols) * sizeof(double);
     return {.name = "sum_rows", .read = size_t(rows) * n, .written = n};

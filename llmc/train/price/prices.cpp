@@ -52,7 +52,12 @@ static double product_seconds(const Prices& p, double batch, double m, double n,
     return tiled_seconds(batch, m, n, k, peak / slower, p.machine.units);
 }
 
-bool runs_beside_ops(const Cost& copy) { return copy.name == std::string_view("start_copy"); }
+bool runs_beside_ops(const Cost& copy) { return std::string_view(copy.name).starts_with("start_copy"); }
+
+CopyLane lane_of(const Cost& copy) {
+    const bool to_host = copy.name == std::string_view("start_copy_to_host");
+    return to_host ? CopyLane::ToHost : CopyLane::ToDevice;
+}
 
 static bool passes_host(const Cost& copy) {
     const std::string_view name = copy.name;

@@ -35,8 +35,16 @@ void RankClocks::run(const RankEvent& event) {
         case RankEvent::Await:
             if (axis.awaited < axis.started.size()) wait_for(axis.started[axis.awaited++]);
             break;
-        case RankEvent::Copy: copies = std::max(now, copies) + event.busy; break;
-        case RankEvent::AwaitCopies: wait_for({.end = copies, .busy = 0}); break;
+        case RankEvent::Copy: lanes[event.axis] = std::max(now, lanes[event.axis]) + event.busy; break;
+        case RankEvent::Mark:
+            tickets.resize(std::max(tickets.size(), size_t(event.ticket) + 1));
+            tickets[size_t(event.ticket)] = lanes[event.axis];
+            break;
+        case RankEvent::AwaitCopies:
+            if (size_t(event.ticket) < tickets.size())
+                wait_for({.end = tickets[size_t(event.ticket)], .busy = 0});
+            break;
+        case RankEvent::AwaitLanes: wait_for({.end = std::max(lanes[0], lanes[1]), .busy = 0}); break;
     }
 }
 

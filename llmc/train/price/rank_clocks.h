@@ -1,4 +1,4 @@
-// The events of a rank in a step, and its clocks: of ops, of each axis' collectives, and of copies.
+// The events of a rank in a step, and its clocks: of ops, of each axis' collectives, and of each lane of copies.
 //
 // Collectives of an axis follow each other. Collectives and copies run beside the ops until awaited.
 #pragma once
@@ -18,9 +18,11 @@ struct SecondsByKind {
 
 struct RankEvent {
     // Work: ops, one after the other. Start: a collective. Await: the oldest of the axis that is not awaited
-    // yet. Meet: a collective that is awaited at once. AwaitCopies: all copies so far.
-    enum Kind : char { Work, Start, Await, Meet, Copy, AwaitCopies } kind;
-    int axis = 0;             // of a collective, in the order of axis_names
+    // yet. Meet: a collective that is awaited at once. Mark: a ticket now stands for all copies of a lane so
+    // far. AwaitCopies: the copies of a ticket. AwaitLanes: all copies so far.
+    enum Kind : char { Work, Start, Await, Meet, Copy, Mark, AwaitCopies, AwaitLanes } kind;
+    int axis = 0;             // of a collective, in the order of axis_names; of a copy or mark: its lane
+    int ticket = -1;          // of a mark or wait for copies; -1: of no copy
     double busy = 0;          // seconds of a collective or copy
     SecondsByKind work = {};
 };
@@ -42,7 +44,8 @@ private:
         size_t awaited = 0;
     };
     Collectives axes[kAxes] = {};
-    double copies = 0;  // when the last copy ends
+    double lanes[2] = {};           // when the last copy of each ends
+    std::vector<double> tickets;    // when the copies of each end
 
     Started start(Collectives& axis, double busy);
     void wait_for(const Started& s);

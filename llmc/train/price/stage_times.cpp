@@ -60,13 +60,17 @@ void Pricing::add(std::vector<RankEvent>& to, const Walk::Entry& e) {
     if (prices.measured) return work(cost.axis ? &SecondsByKind::exposed : &SecondsByKind::memory);
     if (cost.kind == Kind::Copy) {
         if (!runs_beside_ops(cost)) return work(&SecondsByKind::memory);
-        to.push_back({.kind = RankEvent::Copy, .busy = price(e)});
+        to.push_back({.kind = RankEvent::Copy, .axis = int(lane_of(cost)), .busy = price(e)});
     } else if (cost.kind == Kind::Collective) {
         to.push_back(collective_event(cost, starts(cost) ? RankEvent::Start : RankEvent::Meet, price(e)));
     } else if (cost.axis) {
         to.push_back(collective_event(cost, RankEvent::Await, 0));
-    } else if (!is_verb(cost, "mark_copies")) {
-        to.push_back({.kind = RankEvent::AwaitCopies});
+    } else if (is_verb(cost, "mark_copies")) {
+        to.push_back({.kind = RankEvent::Mark, .axis = cost.dims[1], .ticket = cost.dims[0]});
+    } else if (is_verb(cost, "finish_copies")) {
+        to.push_back({.kind = RankEvent::AwaitLanes});
+    } else {
+        to.push_back({.kind = RankEvent::AwaitCopies, .ticket = cost.dims[0]});
     }
 }
 
@@ -89,7 +93,7 @@ static std::array<bool, kAxes> axes_between_actions(const StageTimes& t) {
 static void join_events(StageTimes& t) {
     const std::array<bool, kAxes> between = axes_between_actions(t);
     const auto stays = [&](const RankEvent& event) {
-        if (event.kind == RankEvent::Copy || event.kind == RankEvent::AwaitCopies) return false;
+        if (event.kind >= RankEvent::Copy) return false;
         return event.kind == RankEvent::Work || !between[size_t(event.axis)];
     };
     for (std::vector<RankEvent>& action : t.events)

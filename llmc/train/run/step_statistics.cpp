@@ -4,9 +4,6 @@
 
 namespace PRECISION {
 
-static constexpr int kFirstMark = Pipeline::kBuffered;
-static_assert(kFirstMark + StepStatistics::kPlaces <= ops::kMarks);
-
 StepStatistics::StepStatistics(const Pipeline& p, Optimizer& o, const Axis& w, Votes& v, bool health)
     : pipeline(p), optimizer(o), world(w), votes(v), tensor_count(health ? o.tensors->names.size() : 0) {}
 
@@ -30,11 +27,12 @@ StepSums StepStatistics::sum_over_ranks(const Signals& asked, double joules) {
         std::copy(now.begin(), now.end(), words + kVotes);
         words[kJoules] = joules;
     }
-    ops::start_copy(mine + kVotes, words + kVotes, (kWords - kVotes) * sizeof *words);
+    ops::start_copy_to_device(mine + kVotes, words + kVotes, (kWords - kVotes) * sizeof *words);
+    ops::mark_copies(sent, CopyLane::ToDevice);
     pipeline.sum_losses(mine + kLoss);
     optimizer.sum_squares(mine + kSquares);
     if (tensor_count) optimizer.tensors->sum_squares();
-    ops::finish_copies();
+    ops::await_copies(sent);
     const double* of_all = world.all_gather(all, mine, size_t(kWords));
     ops::sum_rows(sums, of_all, world.size, kWords);
     return {.loss = sums + kLoss, .squares = sums + kSquares};
@@ -42,18 +40,18 @@ StepSums StepStatistics::sum_over_ranks(const Signals& asked, double joules) {
 
 void StepStatistics::start_read() {
     const int place = place_of(votes.sent - 1);
-    ops::start_copy(read_sums + place * kWords, sums, kWords * sizeof *sums);
-    ops::start_copy(read_state + place, optimizer.state, sizeof *read_state);
+    ops::start_copy_to_host(read_sums + place * kWords, sums, kWords * sizeof *sums);
+    ops::start_copy_to_host(read_state + place, optimizer.state, sizeof *read_state);
     if (tensor_count)
-        ops::start_copy(read_squares + size_t(place) * tensor_count, optimizer.tensors->squares,
-                        tensor_count * sizeof *read_squares);
-    ops::mark_copies(kFirstMark + place, read_times + place);
+        ops::start_copy_to_host(read_squares + size_t(place) * tensor_count, optimizer.tensors->squares,
+                                tensor_count * sizeof *read_squares);
+    ops::mark_copies(reads[place], CopyLane::ToHost, read_times + place);
 }
 
 StepResult StepStatistics::read() {
     CHECK(votes.read < votes.sent, "step statistics: no step to read");
     const int place = place_of(votes.read);
-    ops::await_copies(kFirstMark + place);
+    ops::host_awaits_copies(reads[place]);
     const double* sum = read_sums + place * kWords;
     votes.receive(sum + kVotes);
     const ops::GradientState& state = read_state[place];

@@ -49,6 +49,8 @@ private:
     // What a rank sends: the sum of its losses, of its squared gradients, its votes, its energy.
     enum { kLoss, kSquares, kVotes, kJoules = kVotes + Votes::kWords, kWords };
 
+    ops::CopyTicket sent, reads[kPlaces];
+
     const Pipeline& pipeline;
     Optimizer& optimizer;
     const Axis& world;

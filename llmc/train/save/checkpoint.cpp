@@ -117,7 +117,7 @@ SaveJob Checkpoint::job(const RunState& state) const {
         std::byte* to = snapshot;
         for (std::span<const std::byte>& piece : j.data) {
             if (!async() && !ops::on_device(piece.data())) continue;        // offloaded: training waits
-            ops::start_copy(to, piece.data(), piece.size());
+            ops::start_copy_to_host(to, piece.data(), piece.size());
             piece = {to, piece.size()};
             to += piece.size();
         }

@@ -142,7 +142,8 @@ void Optimizer::add_to(Arena& arena) {
     const ArenaOf own = arena.of(Purpose::Optimizer);
     if (muon) muon->add_to(own);
     if (!zero.offload) return;
-    for (State& s : chunks) {
+    for (OnDevice& chunk_of : chunks) {
+        State& s = chunk_of.state;
         s.resize(zero.state.size());
         for (size_t i = 0; i < s.size(); i++) {
             size_t chunk = 0;
@@ -187,18 +188,21 @@ real* Optimizer::master_of(const Work& w, const State& s) const {
     else return s[at.master];
 }
 
-void Optimizer::load(const Work& w, const State& to) const {
+void Optimizer::load(const Work& w, OnDevice& to) const {
     const State from = state_of(w);
     const size_t bytes = w.count * sizeof(real);
-    for (size_t i = 0; i < to.size(); i++)
-        if (from[i]) ops::start_copy(to[i], from[i], bytes);
+    ops::await_copies(to.stored);           // of an earlier slice
+    for (size_t i = 0; i < from.size(); i++)
+        if (from[i]) ops::start_copy_to_device(to.state[i], from[i], bytes);
+    ops::mark_copies(to.loaded, CopyLane::ToDevice);
 }
 
-void Optimizer::store(const Work& w, const State& from) const {
+void Optimizer::store(const Work& w, OnDevice& from) const {
     const State to = state_of(w);
     const size_t bytes = w.count * sizeof(real);
     for (size_t i = 0; i < to.size(); i++)
-        if (to[i]) ops::start_copy(to[i], from[i], bytes);
+        if (to[i]) ops::start_copy_to_host(to[i], from.state[i], bytes);
+    ops::mark_copies(from.stored, CopyLane::ToHost);
 }
 
 // The rate of this step where lr is the schedule's, of a tensor whose own rate follows the same schedule.
@@ -249,37 +253,37 @@ void Optimizer::run_between(const Work& w) {
     else muon->orthogonalize(w.round);
 }
 
-// Offloaded state has two buffers on the device: during the update of a slice, the previous slice is copied
-// back and the next slice is loaded.
-void Optimizer::update(double lr, int64_t step) {
-    std::vector<Work>& now = tensors && tensors->measuring ? small : list;
+// While a slice is updated, the next is loaded and the one before is stored.
+void Optimizer::run_offloaded(std::vector<Work>& works, double lr, int64_t step) {
     const auto slice_from = [&](size_t i) {
-        while (i < now.size() && !now[i].is_slice()) i++;
+        while (i < works.size() && !works[i].is_slice()) i++;
         return i;
     };
-    const Work* previous = nullptr;
-    int in_use = 0;
-    if (const size_t first = slice_from(0); zero.offload && first < now.size()) load(now[first], chunks[0]);
-    for (size_t i = 0; i < now.size(); i++) {
-        Work& w = now[i];
+    size_t slice = 0;
+    const auto chunk = [&](size_t k) -> OnDevice& { return chunks[k % kChunks]; };
+    if (const size_t first = slice_from(0); first < works.size()) load(works[first], chunk(0));
+    for (size_t i = 0; i < works.size(); i++) {
+        Work& w = works[i];
         if (!w.is_slice()) {
             run_between(w);
             continue;
         }
-        if (!zero.offload) {
-            run_measured(w, state_of(w), lr, step);
-            continue;
-        }
-        ops::finish_copies();
-        if (previous) store(*previous, chunks[1 - in_use]);
-        const size_t next = slice_from(i + 1);
-        if (next < now.size()) load(now[next], chunks[1 - in_use]);
-        run_measured(w, chunks[in_use], lr, step);
-        previous = &w;
-        in_use = 1 - in_use;
+        if (const size_t next = slice_from(i + 1); next < works.size()) load(works[next], chunk(slice + 1));
+        ops::await_copies(chunk(slice).loaded);
+        run_measured(w, chunk(slice).state, lr, step);
+        store(w, chunk(slice++));
     }
-    if (previous) store(*previous, chunks[1 - in_use]);
-    ops::finish_copies();
+    if (slice) ops::await_copies(chunk(slice - 1).stored);
+}
+
+void Optimizer::update(double lr, int64_t step) {
+    std::vector<Work>& works = tensors && tensors->measuring ? small : list;
+    if (zero.offload) run_offloaded(works, lr, step);
+    else
+        for (Work& w : works) {
+            if (w.is_slice()) run_measured(w, state_of(w), lr, step);
+            else run_between(w);
+        }
     zero.end_update();
 }
 

@@ -72,8 +72,14 @@ private:
     static bool needs(const Work& w, const StateSlot& slot);
     State state_of(const Work& w) const;
     real* master_of(const Work& w, const State& s) const;      // the weights to update, in full precision
-    void load(const Work& w, const State& to) const;           // offloaded state, to the device
-    void store(const Work& w, const State& from) const;
+    // Of an update with offloaded state: slice number k is in chunk k % kChunks while on the device.
+    struct OnDevice {
+        State state = {};
+        ops::CopyTicket loaded = {}, stored = {};
+    };
+    void load(const Work& w, OnDevice& to) const;
+    void store(const Work& w, OnDevice& from) const;
+    void run_offloaded(std::vector<Work>& works, double lr, int64_t step);
     void run_adamw(Work& w, const State& s, double lr, int64_t step) const;
     void run_slice(Work& w, const State& s, double lr, int64_t step) const;
     void run_measured(Work& w, const State& s, double lr, int64_t step) const;
@@ -83,7 +89,8 @@ private:
     std::vector<Zero::Run> counted;
     std::optional<Muon> muon;
     std::vector<Work> list, small;                 // small: of steps that measure updates
-    State chunks[2];                               // offloaded state on the device
+    static constexpr size_t kChunks = 3;           // one in use, one on each lane of copies
+    OnDevice chunks[kChunks];
 };
 
 }  // namespace PRECISION

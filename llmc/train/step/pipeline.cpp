@@ -29,18 +29,20 @@ std::vector<int> block_order(const Part& part, const std::vector<Action>& action
     return order;
 }
 
-// Starts to copy the tables of a micro-batch to a buffer on the device. Ops called after
-// finish_copies() see the copy. The host waits if kBuffered micro-batches ahead of the device.
-void Pipeline::bring(const TokenBatch& b, size_t place) {
-    const int buffer = int(brought++ % kBuffered);
-    ops::await_copies(buffer);
-    int32_t* from = outgoing + size_t(buffer) * ids_of_batch();
+// Starts to copy the tables of a micro-batch to a buffer on the device. The host waits if kBuffered
+// micro-batches ahead of the device.
+const ops::CopyTicket& Pipeline::bring(const TokenBatch& b, size_t place) {
+    const size_t buffer = brought++ % kBuffered;
+    ops::CopyTicket& ticket = on_their_way[buffer];
+    ops::host_awaits_copies(ticket);
+    int32_t* from = outgoing + buffer * ids_of_batch();
     int32_t* to = from;
     if (!only_walks())
         for (const auto* table : {&b.tokens, &b.targets, &b.positions, &b.ends})
             to = std::copy(table->begin(), table->end(), to);
-    ops::start_copy(tokens + place * ids_of_batch(), from, tables() * ids_of(b) * sizeof *tokens);
-    ops::mark_copies(buffer);
+    ops::start_copy_to_device(tokens + place * ids_of_batch(), from, tables() * ids_of(b) * sizeof *tokens);
+    ops::mark_copies(ticket, CopyLane::ToDevice);
+    return ticket;
 }
 
 Batch Pipeline::in_place(const TokenBatch& b, size_t place) const {
@@ -52,8 +54,7 @@ Batch Pipeline::in_place(const TokenBatch& b, size_t place) const {
 
 // In an evaluation: brought for the next call.
 Batch Pipeline::brought_now(const TokenBatch& b) {
-    bring(b, 0);
-    ops::finish_copies();
+    ops::await_copies(bring(b, 0));
     return in_place(b, 0);
 }
 
@@ -102,7 +103,7 @@ void Pipeline::load(Loader* data, int micro) {
         bring(batch(m), place(m));
     };
     if (micro == 0) fetch(0);
-    ops::finish_copies();
+    ops::await_copies(on_their_way[(brought - 1) % kBuffered]);
     if (micro + 1 < stage.shape.micros) fetch(micro + 1);
 }
 

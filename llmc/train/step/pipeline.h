@@ -19,7 +19,7 @@ struct Pipeline {
     Stage stage;
     int64_t batch_rows;              // rows of a step, over all ranks
 
-    static constexpr int kBuffered = 4;          // micro-batches in copy; uses the marks 0 .. 3 of copies
+    static constexpr int kBuffered = 4;          // micro-batches in copy
 
     Pipeline(const Config& cfg, const Mesh& mesh, const Stage& stage, Gpt& gpt, Zero& zero);
     Pipeline(const Pipeline&) = delete;
@@ -56,6 +56,7 @@ private:
     std::vector<TokenBatch> batches;             // of the micro-batches alive
     int32_t* tokens = nullptr;                   // of each batch, with its targets and documents
     int32_t* outgoing = nullptr;                 // on the host, on their way there
+    ops::CopyTicket on_their_way[kBuffered];
     size_t brought = 0;
     floatX* outbox = nullptr;                    // streams on their way to other pipeline stages
     std::vector<Pending> sends;                  // of each
@@ -70,7 +71,7 @@ private:
     Batch of(int micro) { return in_place(batch(micro), place(micro)); }
     Batch in_place(const TokenBatch& b, size_t place) const;
     Batch brought_now(const TokenBatch& b);
-    void bring(const TokenBatch& b, size_t place);
+    const ops::CopyTicket& bring(const TokenBatch& b, size_t place);
     void run(Loader* data);
     void load(Loader* data, int micro);
     bool counts() const { return mesh.tp.index == 0 && gpt.part.last; }      // one of the ranks with a loss

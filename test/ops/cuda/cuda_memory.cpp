@@ -10,26 +10,61 @@
 
 namespace PRECISION {
 
-// The host awaits the copies before a mark when it likes; finish_copies() waits for later copies only.
+// A ticket stands for the copies before its mark, for the host and for ops. The emulation's lazy streams run
+// nothing that nobody waits for.
 TEST(copies_up_to_a_mark_are_there_when_awaited) {
     const auto values = normals<real>(5000, 1);
     const OnDevice device(values);
     const size_t bytes = device.bytes();
-    real* host = static_cast<real*>(cuda::host_allocate(2 * bytes));
-    cuda::await_copies(1);                                                  // never set: nothing to wait for
-    cuda::start_copy(host, device, bytes);
-    cuda::mark_copies(0);
-    cuda::start_copy(host + 5000, device, bytes);
-    cuda::mark_copies(1);
-    cuda::finish_copies();
-    cuda::accumulate(device, device, 5000);                                 // waits for both copies
-    cuda::await_copies(0);
+    real* host = static_cast<real*>(cuda::host_allocate(3 * bytes));
+    cuda::CopyTicket first, second, other, never;
+    cuda::host_awaits_copies(never);                                        // nothing to wait for
+    cuda::await_copies(never);
+    cuda::start_copy_to_host(host, device, bytes);
+    cuda::mark_copies(first, CopyLane::ToHost);
+    cuda::start_copy_to_host(host + 5000, device, bytes);
+    cuda::mark_copies(second, CopyLane::ToHost);
+    cuda::await_copies(second);
+    cuda::start_copy_to_device(device, host, bytes);                        // of the other lane, and behind it
+    cuda::mark_copies(other, CopyLane::ToDevice);
+    cuda::await_copies(other);
+    cuda::accumulate(device, device, 5000);
+    cuda::host_awaits_copies(first);
     EXPECT(memcmp(host, values.data(), bytes) == 0);
-    cuda::await_copies(1);
+    cuda::host_awaits_copies(second);
     EXPECT(memcmp(host + 5000, values.data(), bytes) == 0);
     EXPECT(device.host()[4999] == 2 * values[4999]);
-    cuda::host_free(host, 2 * bytes);
+    cuda::start_copy_to_host(host + 10000, device, bytes);
+    cuda::mark_copies(first, CopyLane::ToHost);                             // a ticket serves again
+    cuda::host_awaits_copies(first);
+    EXPECT(host[14999] == 2 * values[4999]);
+    cuda::host_free(host, 3 * bytes);
 }
+
+#ifdef CUDA_EMU
+// Of lazy streams: what the other lane was given has not run.
+TEST(lanes_wait_for_each_other_only_by_tickets) {
+    const emulator::Settings before = emulator::settings;
+    emulator::settings.lazy_streams = true;
+    const auto values = normals<real>(64, 1);
+    const OnDevice device(values), other(poisoned<real>(64));
+    const size_t bytes = device.bytes();
+    real* host = static_cast<real*>(cuda::host_allocate(2 * bytes));
+    std::copy(values.begin(), values.end(), host + 64);
+    cuda::synchronize();
+    cuda::CopyTicket stored, loaded;
+    cuda::start_copy_to_host(host, device, bytes);
+    cuda::mark_copies(stored, CopyLane::ToHost);
+    cuda::start_copy_to_device(other, host + 64, bytes);
+    cuda::mark_copies(loaded, CopyLane::ToDevice);
+    cuda::host_awaits_copies(loaded);
+    EXPECT(host[0] == 0 && same_bits(other.host(), values));
+    cuda::host_awaits_copies(stored);
+    EXPECT(memcmp(host, values.data(), bytes) == 0);
+    cuda::host_free(host, 2 * bytes);
+    emulator::settings = before;
+}
+#endif
 
 // The time of a step is the device's, however late the host reads the step's statistics.
 TEST(a_mark_says_when_its_copies_arrived) {
@@ -37,18 +72,19 @@ TEST(a_mark_says_when_its_copies_arrived) {
     const OnDevice device(values);
     real* host = static_cast<real*>(cuda::host_allocate(device.bytes()));
     double arrived = 0;
+    cuda::CopyTicket ticket;
     const double before = seconds_now();
-    cuda::start_copy(host, device, device.bytes());
-    cuda::mark_copies(0, &arrived);
-    cuda::await_copies(0);
+    cuda::start_copy_to_host(host, device, device.bytes());
+    cuda::mark_copies(ticket, CopyLane::ToHost, &arrived);
+    cuda::host_awaits_copies(ticket);
     EXPECT(arrived >= before && arrived <= seconds_now());
 
-    cuda::start_copy(host, device, device.bytes());
-    cuda::mark_copies(0, &arrived);
+    cuda::start_copy_to_host(host, device, device.bytes());
+    cuda::mark_copies(ticket, CopyLane::ToHost, &arrived);
     CUDA_CHECK(cudaDeviceSynchronize());
     const double complete = seconds_now();
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    cuda::await_copies(0);
+    cuda::host_awaits_copies(ticket);
     EXPECT(arrived <= complete, "%g s after the copies were complete", arrived - complete);
     cuda::host_free(host, device.bytes());
 }
@@ -64,11 +100,11 @@ TEST(copies_between_host_and_device) {
     cuda::copy_to_device(host + 5000, values.data(), bytes);               // what is offloaded
     EXPECT(memcmp(host + 5000, values.data(), bytes) == 0);
     cuda::accumulate(device, device, 5000);                                // the copy waits for it
-    cuda::start_copy(host, device, bytes);
-    cuda::start_copy(other, device, bytes);
+    cuda::start_copy_to_host(host, device, bytes);
+    cuda::copy_on_device(other, device, bytes);
     cuda::finish_copies();
     for (size_t i = 0; i < 5000; i++) EXPECT(host[i] == 2 * values[i], "%zu", i);
-    cuda::start_copy(device, host + 5000, bytes);
+    cuda::start_copy_to_device(device, host + 5000, bytes);
     cuda::finish_copies();
     cuda::accumulate(other, device, 5000);                                 // waits for the copy
     const auto got = other.host();
@@ -95,7 +131,7 @@ TEST(a_rank_that_pins_memory_is_alive) {
     EXPECT(cudaMemcpyAsync(host, values, bytes, cudaMemcpyDefault, device.compute) != cudaSuccess, "at once");
     cudaGetLastError();
 #endif
-    cuda::start_copy(host, values, bytes);
+    cuda::start_copy_to_host(host, values, bytes);
     cuda::finish_copies();
     EXPECT(memcmp(host, values.host().data(), bytes) == 0);
     cuda::copy_to_device(back.p + 1, host + 1, bytes - sizeof(real));
@@ -165,9 +201,10 @@ TEST(the_host_looks_around_while_it_waits) {
     cuda::synchronize();
     EXPECT(looks >= 2, "for copies and for ops: %d times", looks);
     const int before = looks;
-    cuda::start_copy(host, device, device.bytes());
-    cuda::mark_copies(2);
-    cuda::await_copies(2);
+    cuda::CopyTicket ticket;
+    cuda::start_copy_to_host(host, device, device.bytes());
+    cuda::mark_copies(ticket, CopyLane::ToHost);
+    cuda::host_awaits_copies(ticket);
     EXPECT(looks > before && host[4999] == 2 * values[4999]);
     EXPECT(named && !progress.collective.text[0], "the supervisor does not see the wait");
     EXPECT(progress.beats >= 3, "%zu heartbeats", size_t(progress.beats));

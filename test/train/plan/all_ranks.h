@@ -78,7 +78,8 @@ struct WalkingRank {
     std::deque<std::shared_ptr<Message>> in_buffers;  // sent, not awaited
     size_t next = 0;                        // entry
     bool joined = false;                    // the meeting of the next entry
-    double now = 0, copies = 0;
+    double now = 0, lanes[2] = {};
+    std::map<int, double> tickets;          // when the copies of each end
     SecondsByKind by_kind = {};
 
     // Time that passes while other members are late is no time of the collective.
@@ -112,10 +113,14 @@ struct WalkingRank {
     }
     bool wait(const Cost& cost) {
         if (!cost.axis) {
-            if (std::string_view(cost.name) != "mark_copies") {
-                by_kind.exposed += std::max(0.0, copies - now);
-                now = std::max(now, copies);
+            const std::string_view verb = cost.name;
+            if (verb == "mark_copies") {
+                tickets[cost.dims[0]] = lanes[cost.dims[1]];
+                return true;
             }
+            const double end = verb == "finish_copies" ? std::max(lanes[0], lanes[1]) : tickets[cost.dims[0]];
+            by_kind.exposed += std::max(0.0, end - now);
+            now = std::max(now, end);
             return true;
         }
         std::deque<size_t>& waiting = started[index_of_axis(cost.axis)];
@@ -163,8 +168,9 @@ inline bool pass_entry(WalkingRank& r, Messages& messages) {
         case Kind::Collective: return r.collective(cost, seconds);
         case Kind::Wait: return r.wait(cost);
         case Kind::Copy:
-            if (std::string_view(cost.name) == "start_copy") {
-                r.copies = std::max(r.now, r.copies) + seconds;
+            if (std::string_view(cost.name).starts_with("start_copy")) {
+                double& lane = r.lanes[std::string_view(cost.name) == "start_copy_to_host"];
+                lane = std::max(r.now, lane) + seconds;
                 return true;
             }
             r.by_kind.memory += seconds;

@@ -111,6 +111,22 @@ TEST(a_few_walks_stand_for_all_ranks_and_micro_batches) {
            *tp.rbegin(), *micro.rbegin());
 }
 
+// Where the link to the host is slow, an update takes as long as the state takes in one direction: slices of
+// the other direction are on their way meanwhile.
+TEST(an_update_loads_and_stores_at_the_same_time) {
+    Config cfg = planned_config();
+    cfg.memory.offload = Offload::Optimizer;
+    Machine slow = h100();
+    slow.host_gbs = 0.1;
+    const Model model(cfg, described_mesh(cfg.parallel, 1, 0)->mesh, 1, false);
+    size_t state = 0;
+    for (const StateSlot& slot : model.zero.state)
+        for (int b = 0; b < model.zero.layout.count(); b++) state += model.zero.stored_state(slot, b).count;
+    const double one_way = double(state * sizeof(real)) / (1e9 * slow.host_gbs);
+    const double update = estimate(cfg, 1, slow).step.after;
+    EXPECT(update > one_way && update < 1.4 * one_way, "%g s, %g s in one direction", update, one_way);
+}
+
 // 12 ranks on nodes of 8. With tp 2 and dp 6, one node has four members of a group of ZeRO, the other two.
 // With pp 3 and dp 4, the border cuts the third copy alone, after two stages. With tp 3 and tp 6, the border
 // cuts some groups and leaves others whole. Then some ranks of a stage get their message from their node, and

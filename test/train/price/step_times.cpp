@@ -205,8 +205,8 @@ TEST(the_norm_ends_with_a_collective_of_all_ranks) {
 // A copy to the host takes a second beside the ops, like a collective.
 TEST(a_copy_runs_beside_ops_until_awaited) {
     constexpr uint64_t GB = 1000000000;
-    const Cost copy = {.name = "start_copy", .kind = Kind::Copy, .read = GB},
-               wait = {.name = "await_copies", .kind = Kind::Wait},
+    const Cost copy = {.name = "start_copy_to_host", .kind = Kind::Copy, .read = GB},
+               wait = {.name = "finish_copies", .kind = Kind::Wait},
                in_turn = {.name = "copy", .kind = Kind::Copy, .read = GB};
     const SecondsByKind p = seconds_of_action({copy, op(GB / 4), copy, wait, op(GB)});
     EXPECT_NEAR(p.memory, 1.25, 1e-9);
@@ -214,6 +214,25 @@ TEST(a_copy_runs_beside_ops_until_awaited) {
     const SecondsByKind q = seconds_of_action({copy, in_turn, wait});
     EXPECT_NEAR(q.memory, 1, 1e-9);
     EXPECT_NEAR(q.exposed, 0, 1e-9);
+}
+
+static Cost of_ticket(const char* verb, int ticket, CopyLane lane = CopyLane()) {
+    return {.name = verb, .kind = Kind::Wait, .dims = {ticket, int(lane)}};
+}
+
+// Copies of different lanes take as long as the longer lane, and a wait is for its ticket's copies alone.
+TEST(lanes_of_copies_run_beside_each_other) {
+    constexpr uint64_t GB = 1000000000;
+    const Cost out = {.name = "start_copy_to_host", .kind = Kind::Copy, .read = GB},
+               in = {.name = "start_copy_to_device", .kind = Kind::Copy, .read = GB},
+               finish = {.name = "finish_copies", .kind = Kind::Wait};
+    const auto exposed = [](const std::vector<Cost>& costs) { return seconds_of_action(costs).exposed; };
+    EXPECT_NEAR(exposed({in, out, finish}), 1, 1e-9);
+    EXPECT_NEAR(exposed({in, out, in, finish}), 2, 1e-9);
+    const Cost mark = of_ticket("mark_copies", 0, CopyLane::ToDevice), wait = of_ticket("await_copies", 0);
+    EXPECT_NEAR(exposed({wait, in, mark, in, wait}), 1, 1e-9);              // never marked; then the first
+    EXPECT_NEAR(exposed({in, mark, out, out, wait}), 1, 1e-9);
+    EXPECT_NEAR(exposed({in, mark, in, mark, wait, of_ticket("await_copies", 1)}), 2, 1e-9);
 }
 
 // A stage whose next stage is in its node: activations go by near links, gradients by the network.

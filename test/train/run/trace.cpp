@@ -107,7 +107,7 @@ static void expect_walked(const Shape& s, const ReadTrace& t, const string& conf
         const Counts walked = counts_of(fp32::walk_of_run(cfg, mesh->mesh, {.micro_batch = 1, .micros = 0}));
         Counts traced = counts_of(t, r);
         // the log's, which the walk leaves out
-        const auto read = traced.find(key_of("await_copies", -1, -1, 0));
+        const auto read = traced.find(key_of("host_awaits_copies", -1, -1, 0));
         EXPECT(read != traced.end() && read->second == 1, "%s, rank %d: the statistics are read", s.name, r);
         if (read != traced.end()) traced.erase(read);
         EXPECT(walked.size() > 20, "%zu kinds of ops", walked.size());

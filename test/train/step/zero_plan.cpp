@@ -213,9 +213,15 @@ TEST(offloading_moves_state_to_the_host) {
     const size_t with = bytes(there.host), without = bytes(here.host);
     EXPECT(with == without + states, "%zu bytes on the host, %zu without, %zu of states", with, without,
            states);
-    for (const auto& row : there.arena.plan())
+    for (const auto& row : there.arena.plan()) {
         EXPECT(row.name != "first moments" && row.name != "master weights", "%s on the device",
                row.name.c_str());
+        if (row.name != "offloaded state in use") continue;
+        size_t largest = 0;                 // slice: of the rank's shard of a bucket
+        for (int b = 0; b < there.zero.layout.count(); b++)
+            largest = std::max(largest, there.zero.stored_state(b).count);
+        EXPECT_NEAR(double(row.bytes) / double(3 * there.zero.state.size() * largest * sizeof(real)), 1, 0.01);
+    }
 }
 
 // Bytes that rank 0 sends in a step: to ranks with other shards, and to ranks with copies of the same shard.

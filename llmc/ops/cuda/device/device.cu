@@ -18,10 +18,9 @@ static CudaDevice open_device() {
     device.arch = 10 * major + minor;
     device.shared_limit = size_t(limit), device.l2_bytes = size_t(l2);
     CUDA_CHECK(cudaStreamCreateWithFlags(&device.compute, cudaStreamNonBlocking));
-    CUDA_CHECK(cudaStreamCreateWithFlags(&device.copies, cudaStreamNonBlocking));
+    for (cudaStream_t& lane : device.copies)
+        CUDA_CHECK(cudaStreamCreateWithFlags(&lane, cudaStreamNonBlocking));
     CUDA_CHECK(cudaEventCreateWithFlags(&device.reached, cudaEventDisableTiming));
-    for (cudaEvent_t& mark : device.marks)          // nobody is in a hurry: the host sleeps
-        CUDA_CHECK(cudaEventCreateWithFlags(&mark, cudaEventDisableTiming | cudaEventBlockingSync));
     return device;
 }
 

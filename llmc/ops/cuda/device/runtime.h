@@ -26,10 +26,8 @@ struct CudaDevice {
                                      // to send a heartbeat between chunks
     size_t l2_bytes = 0;
     cudaStream_t compute = nullptr;  // every op runs here
-    cudaStream_t copies = nullptr;   // start_copy()
-    cudaEvent_t reached = nullptr;   // by one of them, where the other waits for it
-    bool copies_to_host = false;     // one was started since finish_copies() or mark_copies()
-    cudaEvent_t marks[8] = {};       // of mark_copies()
+    cudaStream_t copies[2] = {};     // to the device, to the host: of each CopyLane
+    cudaEvent_t reached = nullptr;   // by the ops, where a lane waits for them
     std::vector<cudaEvent_t> timed_marks;       // of set_mark()
     uint64_t launches = 0;           // so far; of limit_queue()
     cudaEvent_t queue_marks[4] = {};
