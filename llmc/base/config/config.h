@@ -185,7 +185,7 @@ struct CheckpointConfig {
           at_least(0));
         f("resume", resume,
           "auto: go on from the newest checkpoint of run.dir; never; a folder step_N, or a run (its newest)");
-        f("async", async, "write to disk while training goes on");
+        f("async", async, "write to disk while training goes on; with memory.offload until the next update");
         f("override", override_, "keys whose values may differ from those of the checkpoint");
     }
 };

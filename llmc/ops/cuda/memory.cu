@@ -1,5 +1,5 @@
 // Memory is cudaMalloc's; clearing and most copies run on the compute stream, in order with the ops. Copies
-// of start_copy_to_device() and start_copy_to_host() run on a stream for each direction; events order streams.
+// of start_copy_to_device() and start_copy_to_host() run on a stream for each direction. Events order them.
 #include <sys/mman.h>
 
 #include <algorithm>

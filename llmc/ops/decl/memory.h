@@ -24,8 +24,8 @@ void open_device();
 void* host_allocate(size_t bytes);
 void host_free(void* p, size_t bytes);
 
-// Copies between the host and the device, beside the ops. Each direction is a lane: the copies of a lane follow
-// each other, and the lanes run beside each other. A copy starts when earlier ops are complete.
+// Copies between the host and the device, beside the ops. Each direction is a lane: the copies of a lane
+// follow each other, and the lanes run beside each other. A copy starts when earlier ops are complete.
 void start_copy_to_device(void* to, const void* from, size_t bytes);
 void start_copy_to_host(void* to, const void* from, size_t bytes);
 
@@ -39,7 +39,7 @@ struct CopyTicket {
 };
 // *arrived, on the host, receives seconds_now() when those copies complete, even if nobody waits.
 void mark_copies(CopyTicket& ticket, CopyLane lane, double* arrived = nullptr);
-void await_copies(const CopyTicket& ticket);           // later ops see the copies complete, and so later copies
+void await_copies(const CopyTicket& ticket);           // later ops and copies see the copies complete
 void host_awaits_copies(const CopyTicket& ticket);
 void finish_copies();                                  // the host awaits all copies
 

@@ -72,7 +72,7 @@ struct WalkedStages {
     PipelineShape shape = {};
     std::vector<StageTimes> times = {};
     std::vector<std::vector<size_t>> copies = {};  // of the pipeline: for each stage, its place in `times`
-    uint64_t saved_bytes = 0;                      // of a checkpoint, by the rank that writes most
+    RankShare saved = {};                          // of the rank that writes most of a checkpoint
 
     std::vector<const StageTimes*> stages(const std::vector<size_t>& copy) const {
         std::vector<const StageTimes*> all;
@@ -107,7 +107,8 @@ static std::vector<WalkedStage> walk_distinct(const DistinctStages& distinct, Wa
         few.micros = timed_micros(e, walked.shape);
         Model model = model_of_stage(e.cfg, rank->mesh, few.micros);
         bytes.push_back(add_memory(e, model));
-        walked.saved_bytes = std::max(walked.saved_bytes, share_to_save(model.zero).bytes);
+        const RankShare share = share_to_save(model.zero);
+        if (share.bytes > walked.saved.bytes) walked.saved = share;
         stages.push_back({std::move(model.step), pipeline_schedule(few, s), few.micros});
     }
     e.memory_of_stages = each_of(distinct, bytes);
@@ -156,9 +157,10 @@ static std::vector<const StageTimes*> slowest_copy(const WalkedStages& walked) {
     return slowest;
 }
 
-static void add_goodput(Estimate& e, const Machine& machine, uint64_t saved_bytes) {
+static void add_goodput(Estimate& e, const Machine& machine, const RankShare& saved) {
     const LongRun run = {.ranks = e.ranks, .steps = e.cfg.train.steps, .step_seconds = e.step.seconds,
-                         .saved_bytes = saved_bytes, .async = e.cfg.checkpoint.async};
+                         .saved_bytes = saved.bytes, .offloaded_bytes = saved.offloaded,
+                         .async = e.cfg.checkpoint.async};
     e.goodput = goodput(run, machine, e.cfg.checkpoint.every);
     e.best_goodput = goodput(run, machine, best_checkpoint_every(run, machine));
 }
@@ -170,7 +172,7 @@ static Estimate timed_estimate(const Config& cfg, int ranks, const Prices& price
     e.fits = double(e.memory.sum()) <= 1e9 * prices.machine.memory_gb;
     // nobody knows how often this machine fails, unless a setting says so
     if (!prices.measured || cfg.cluster.failure_hours > 0)
-        add_goodput(e, prices.machine, walked.saved_bytes);
+        add_goodput(e, prices.machine, walked.saved);
     const double flops = model_flops_per_token(cfg.model, e.params) * e.tokens_per_second();
     e.mfu = flops / (1e12 * prices.peak_tflops() * ranks);
     return e;

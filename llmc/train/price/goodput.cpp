@@ -8,12 +8,14 @@ struct CheckpointTimes {
     double halt, write;
 };
 
-// All ranks of a node share its rate to the disk. Only with checkpoint.async training goes on meanwhile.
+// All ranks of a node share its rate to the disk. Only with checkpoint.async training goes on meanwhile; with
+// offloaded state, until the next update.
 static CheckpointTimes checkpoint_times(const LongRun& run, const Machine& machine) {
-    const double bytes = double(run.saved_bytes);
+    const double bytes = double(run.saved_bytes), copied = bytes - double(run.offloaded_bytes);
     const int of_node = std::min(run.ranks, machine.gpus_per_node);
-    const double copy = bytes / (1e9 * machine.host_gbs), write = bytes * of_node / (1e9 * machine.disk_gbs);
-    return {.halt = run.async ? copy : copy + write, .write = copy + write};
+    const double copy = copied / (1e9 * machine.host_gbs), write = bytes * of_node / (1e9 * machine.disk_gbs);
+    const double waits = run.offloaded_bytes ? std::max(0.0, write - run.step_seconds) : 0;
+    return {.halt = copy + (run.async ? waits : write), .write = copy + write};
 }
 
 static double between_failures(const LongRun& run, const Machine& machine) {

@@ -26,6 +26,7 @@ struct LongRun {
     int64_t steps = 0;
     double step_seconds = 0;
     uint64_t saved_bytes = 0;  // of a checkpoint, by the rank that writes most
+    uint64_t offloaded_bytes = 0;  // of them, in the host's memory
     bool async = true;         // checkpoint.async
 };
 

@@ -1,4 +1,4 @@
-// The events of a rank in a step, and its clocks: of ops, of each axis' collectives, and of each lane of copies.
+// The events of a rank in a step, and its clocks: of ops, of each axis' collectives, of each lane of copies.
 //
 // Collectives of an axis follow each other. Collectives and copies run beside the ops until awaited.
 #pragma once

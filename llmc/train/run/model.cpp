@@ -66,10 +66,9 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
     }
     // host code writes to the disk; training goes on beside an asynchronous save
     const bool trains = cfg.train.steps > 0, saves = trains || saves_initial(cfg);
-    const bool async = trains && saves_async(cfg);
-    if (async || (saves && !ops::reached_by_host())) {
+    if ((trains && saves_async(cfg)) || (saves && !ops::reached_by_host())) {
         const RankShare share = share_to_save(zero);
-        host.add("snapshot for checkpoints", &snapshot, size_t(share.bytes - (async ? 0 : share.offloaded)));
+        host.add("snapshot for checkpoints", &snapshot, size_t(share.bytes - share.offloaded));
     }
     // reductions of tp run beside reductions of the other axes
     staging_bytes = zero.staging_bytes();

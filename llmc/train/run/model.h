@@ -37,8 +37,8 @@ struct Model {
     size_t program_bytes = 0;              // of the program itself, or a GPU's page tables of host memory
     Arena arena;
     Arena host;                            // offloaded state, and the snapshot
-    std::byte* snapshot = nullptr;         // of this rank's share of a checkpoint, for asynchronous saves
-                                           // or state on a device
+    std::byte* snapshot = nullptr;         // of this rank's share of a checkpoint but offloaded state, for
+                                           // asynchronous saves or weights on a device
 
     // Plans the memory of this rank of `mesh`, without allocating. micro_batch: sequences at once. generates:
     // with a decoder. micros: micro-batches of the walk `step`; 0: walked_micros.

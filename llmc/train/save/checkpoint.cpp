@@ -27,6 +27,7 @@ Checkpoint::Checkpoint(const Config& c, Zero& z, Votes& v, std::byte* const& s,
       run(new_run_id()), share(share_to_save(z)), saver(mesh.world, c.checkpoint, v, std::move(disk)),
       folder(file_id(c.run.dir)) {
     total_bytes = uint64_t(sum_over<1>(mesh.world, {double(share.bytes)})[0]);
+    if (share.offloaded) zero.await_readers = [this] { saver.await_share(); };
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -115,13 +116,12 @@ SaveJob Checkpoint::job(const RunState& state) const {
               .folder = folder};
     if (snapshot) {
         std::byte* to = snapshot;
-        for (std::span<const std::byte>& piece : j.data) {
-            if (!async() && !ops::on_device(piece.data())) continue;        // offloaded: training waits
+        for (std::span<const std::byte>& piece : std::span(j.data).first(share.first_offloaded)) {
             ops::start_copy_to_host(to, piece.data(), piece.size());
             piece = {to, piece.size()};
             to += piece.size();
         }
-        ops::finish_copies();
+        ops::finish_copies();               // also those of the last update
     }
     j.manifest.run = run;
     j.manifest.step = state.step;

@@ -2,7 +2,8 @@
 // (rank_state.h), the settings, the tokenizer, and a manifest (io/files/manifest.h) by which any mesh finds
 // its share.
 //
-// With checkpoint.async saves run beside training (saver.h); else training waits.
+// With checkpoint.async saves run beside training (saver.h); else training waits. Offloaded state is written
+// from where it is: the next update of the state waits until this rank's share is written.
 #pragma once
 #include "llmc/train/save/formats/formats.h"
 #include "llmc/train/save/rank_state.h"
@@ -34,6 +35,8 @@ struct Checkpoint {
     // All ranks together, like every function here.
     Checkpoint(const Config& cfg, Zero& zero, Votes& votes, std::byte* const& snapshot,
                std::vector<ExtraFile> tokenizer_files, Disk disk = posix_disk());
+    ~Checkpoint() { zero.await_readers = nullptr; }
+    Checkpoint(const Checkpoint&) = delete;
 
     // Loads weights, state and RunState of the origin. Without an origin: weights, random or of model.init.
     // contents: of the files that this start reads.

@@ -81,8 +81,10 @@ RankShare share_to_save(const Zero& zero) {
                     s.extent.push_back(int64_t(p.cols));
                 }
                 share.bytes += s.bytes();
-                if (array.slot && zero.offload) share.offloaded += s.bytes();
+                const bool offloaded = array.slot && zero.offload;
+                if (offloaded) share.offloaded += s.bytes();
                 share.pieces.push_back(std::move(s));
+                if (!offloaded) share.first_offloaded = share.pieces.size();
                 const size_t in_bucket = t.start - zero.layout.start(t.bucket) + p.at;
                 share.start.push_back(size_t(bucket + ptrdiff_t(in_bucket)));
             }

@@ -172,6 +172,10 @@ void Saver::await_progress() {
     beat();
 }
 
+void Saver::await_share() {
+    while (phase == Phase::Shares && running > 0) await_progress();
+}
+
 std::optional<Saver::Outcome> Saver::finish() {
     while (busy()) {
         await_progress();

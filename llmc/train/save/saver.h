@@ -35,6 +35,7 @@ struct Saver {
     void begin(SaveJob job);                                  // REQUIRES: !busy(). All ranks together
     std::optional<Outcome> poll();                            // after a step is read; the outcome, once
     std::optional<Outcome> finish();                          // waits for the save; empty if there is none
+    void await_share();                                       // until this rank's data are written
     void prune(const std::string& run_dir) const;             // removes old checkpoints; rank 0, if idle
 
 private:

@@ -191,7 +191,7 @@ real* Optimizer::master_of(const Work& w, const State& s) const {
 void Optimizer::load(const Work& w, OnDevice& to) const {
     const State from = state_of(w);
     const size_t bytes = w.count * sizeof(real);
-    ops::await_copies(to.stored);           // of an earlier slice
+    ops::host_awaits_copies(to.stored);     // a queue of all slices would be longer than CUDA's
     for (size_t i = 0; i < from.size(); i++)
         if (from[i]) ops::start_copy_to_device(to.state[i], from[i], bytes);
     ops::mark_copies(to.loaded, CopyLane::ToDevice);
@@ -271,6 +271,7 @@ void Optimizer::run_offloaded(std::vector<Work>& works, double lr, int64_t step)
         if (const size_t next = slice_from(i + 1); next < works.size()) load(works[next], chunk(slice + 1));
         ops::await_copies(chunk(slice).loaded);
         run_measured(w, chunk(slice).state, lr, step);
+        if (slice == 0 && zero.await_readers) zero.await_readers();
         store(w, chunk(slice++));
     }
     if (slice) ops::await_copies(chunk(slice - 1).stored);

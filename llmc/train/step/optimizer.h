@@ -33,7 +33,7 @@ struct Optimizer {
     // avoid a second copy of the weights. Returns the largest such slice.
     size_t watch(TensorStatistics& tensors);
 
-    // The host never waits here: results stay on the device.
+    // Results stay on the device. The host waits for offloaded state alone, kChunks slices ahead.
     // *out = the sum of squares of the gradients in this rank's shards, each parameter counted on one rank.
     void sum_squares(double* out);
     // Sets *state for update(): the norm before clipping, the scale, and whether the step is finite. squares:

@@ -19,6 +19,7 @@
 // A step:  begin_step(order); clear_grads(); { begin_backward(last); Gpt::backward() } ...; finish();
 // then Optimizer.
 #pragma once
+#include <functional>
 #include <optional>
 #include <unordered_map>
 
@@ -68,6 +69,7 @@ struct Zero {
     Mesh mesh;
     Sharding sharding;
     bool overlap, trains, offload;
+    std::function<void()> await_readers = {};      // of offloaded state, before it changes; may be empty
 
     floatX* params = nullptr;                              // whole, or shards: sharding.weights
     real* grads = nullptr;                                 // whole, or of blocks shards: sharding.grads

@@ -25,7 +25,7 @@ TEST(copies_up_to_a_mark_are_there_when_awaited) {
     cuda::start_copy_to_host(host + 5000, device, bytes);
     cuda::mark_copies(second, CopyLane::ToHost);
     cuda::await_copies(second);
-    cuda::start_copy_to_device(device, host, bytes);                        // of the other lane, and behind it
+    cuda::start_copy_to_device(device, host, bytes);                    // of the other lane, behind it
     cuda::mark_copies(other, CopyLane::ToDevice);
     cuda::await_copies(other);
     cuda::accumulate(device, device, 5000);

@@ -32,6 +32,17 @@ static double simulated(const LongRun& run, const Machine& m, int64_t every) {
     return kept / clock;
 }
 
+// Offloaded state is written while a step is computed, and copied nowhere.
+TEST(offloaded_state_halts_training_for_what_a_step_does_not_hide) {
+    LongRun run = kRun;
+    run.offloaded_bytes = run.saved_bytes - 1'000'000'000;
+    const double copy = 1.0 / kMachine.host_gbs, write = 5.0 * run.ranks / kMachine.disk_gbs;
+    const auto halt = [&] { return goodput(run, kMachine, 100).checkpoints * 100 * run.step_seconds; };
+    EXPECT_NEAR(halt(), copy + write - run.step_seconds, 1e-9);
+    run.step_seconds = 2 * write;
+    EXPECT_NEAR(halt(), copy, 1e-9);
+}
+
 TEST(the_formula_is_that_of_a_simulated_run) {
     for (const bool async : {true, false})
         for (const int64_t every : {20, 100, 300}) {

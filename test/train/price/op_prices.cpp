@@ -60,7 +60,8 @@ TEST(bytes_bound_what_computes_little) {
 // A copy reads on one side what it writes on the other.
 TEST(a_copy_to_the_host_takes_its_link) {
     const Prices p = paper_machine();
-    Cost copy = {.name = "start_copy_to_device", .kind = Kind::Copy, .read = 1000000000, .written = 1000000000};
+    Cost copy = {
+        .name = "start_copy_to_device", .kind = Kind::Copy, .read = 1000000000, .written = 1000000000};
     EXPECT_NEAR(seconds_of_op(p, copy), 2 + kLaunch, 1e-12);
     copy.name = "copy_to_host";
     EXPECT_NEAR(seconds_of_op(p, copy), 2 + kLaunch, 1e-12);

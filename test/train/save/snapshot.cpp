@@ -77,6 +77,38 @@ TEST(weights_may_move_while_they_are_written) {
     if (!folder.empty()) EXPECT(state_of(folder) == then, "it is not of step 2");
 }
 
+// Offloaded state has no second copy: its next update waits until it is written. The bytes on the disk are
+// those of a run without offload.
+TEST(offloaded_state_stays_until_it_is_written) {
+    Config cfg = config_in("offloaded");
+    Tiny plain(cfg);
+    train_steps(plain, 2);
+    Checkpoint(cfg, plain.model.zero, plain.model.votes, plain.model.snapshot, {}).save(at(2), true);
+    const std::string folder = cfg.run.dir + "/step_2", rank_file = folder + "/rank_00000.safetensors";
+    const std::string bytes = read_file(rank_file);
+    fs::remove_all(folder);
+    cfg.memory.offload = Offload::Optimizer;
+    Tiny t(cfg);
+    train_steps(t, 2);
+    Trace then, now;
+    then.keep_state(t);
+    Checkpoint checkpoint(cfg, t.model.zero, t.model.votes, t.model.snapshot, {}, waiting_disk());
+    checkpoint.save(at(2), false);
+    EXPECT(checkpoint.saver.busy(), "it is not waited for");
+    bool stayed = false;
+    std::thread later([&] {
+        usleep(50000);
+        stayed = t.values("m") == then.m;
+        go = true;
+    });
+    train_steps(t, 1);
+    later.join();
+    checkpoint.finish();
+    EXPECT(stayed, "an update while the disk waits");
+    now.keep_state(t);
+    EXPECT(now.m != then.m && read_file(rank_file) == bytes, "other bytes than without offload");
+}
+
 // A save due meanwhile is skipped, with a line; the last save waits for both.
 TEST(one_at_a_time_and_the_last_waits) {
     Tiny t(config_in("due"));
