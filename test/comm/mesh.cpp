@@ -259,5 +259,12 @@ TEST(ranks_are_bound_to_the_cores_beside_their_gpu) {
     EXPECT(CPU_COUNT(&all[1].cores) == 1 && CPU_ISSET(1, &all[1].cores));
     EXPECT(CPU_COUNT(&all[2].cores) == 70 && CPU_COUNT(&all[3].cores) == 70);
     if (CPU_ISSET(1, &before)) EXPECT(CPU_EQUAL(&now, &all[1].cores), "%d cores", CPU_COUNT(&now));
+    // a process alone on a machine with three GPUs has the first; without GPUs it keeps its cores
+    Placements alone(1, placed("a", 0x3a, 3, 0, 70)), none(1, placed("a", 0, 0, 0, 70));
+    bind_to_gpu(alone, hosts_of(alone), 0, root);
+    sched_setaffinity(0, sizeof before, &before);
+    bind_to_gpu(none, hosts_of(none), 0, root);
+    sched_getaffinity(0, sizeof now, &now);
+    EXPECT(CPU_COUNT(&alone[0].cores) == 4 && CPU_COUNT(&none[0].cores) == 70 && CPU_EQUAL(&now, &before));
     EXPECT(threads_of_rank(all, hosts_of(all), 0) == 4 && threads_of_rank(all, hosts_of(all), 1) == 1);
 }

@@ -78,8 +78,27 @@ static bool nests(const Launcher& outer, const Launcher& inner) {
     return inner.on_host > 0 && inner.world == outer.world * inner.on_host;
 }
 
+// Set by what starts several processes and says too little to this program; none: all is known. Each process
+// would train alone.
+static std::string unknown_launcher() {
+    struct Sign { const char *launcher, *variable, *alone; };
+    static constexpr Sign kSigns[] = {
+        {"flux", "FLUX_JOB_SIZE", "1"}, {"jsrun", "JSM_NAMESPACE_SIZE", "1"},
+        {"mpirun of MVAPICH", "MV2_COMM_WORLD_SIZE", "1"}, {"prun", "PMIX_RANK", ""},
+        {"torchrun", "PET_NNODES", "1"}, {"torchrun", "WORLD_SIZE", "1"}, {"torchrun", "RANK", "0"}};
+    for (const Sign& s : kSigns) {
+        const std::string value = text_of(s.variable);
+        if (value.empty() || value == s.alone) continue;
+        return fmt::format("{} = {} is set, as by {}, but not rank and number of ranks as torchrun, mpirun "
+                           "or srun set them: start the ranks by one of these; for one process unset {}",
+                           s.variable, value, s.launcher, s.variable);
+    }
+    return "";
+}
+
 Launcher find_launcher() {
     Launcher outer = owner();
+    if (outer.name.empty() && !is_set(kTorchrun)) outer.contradiction = unknown_launcher();
     if (!is_set(kTorchrun)) return outer;
     Launcher inner = launcher_of(kTorchrun);
     if (outer.name.empty()) return inner;

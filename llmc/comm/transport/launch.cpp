@@ -229,7 +229,9 @@ int run_ranks(const Config& cfg, const RankBody& body, const std::string& task) 
     if (launcher().world > 1) return run_gpus(cfg, body);
     if (carrier != Carrier::None) return run_threads(cfg, carrier == Carrier::Nccl, body);
     join_progress(0, 1);
-    return run_rank(cfg, Mesh(), {own_placement(false)}, body);
+    Placements alone = {own_placement(on_gpus())};
+    bind_to_gpu(alone, hosts_of(alone), 0);
+    return run_rank(cfg, Mesh(), alone, body);
 }
 
 // The properties of a transport, for a plan; cannot send.

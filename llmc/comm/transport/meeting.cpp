@@ -1,6 +1,10 @@
 #include "llmc/comm/transport/meeting.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <mutex>
 #include <string_view>
 
@@ -28,11 +32,38 @@ Meeting meeting() {
     return has_mpi() && launcher().speaks_mpi ? Meeting::Mpi : Meeting::Tcp;
 }
 
+// Whether this Open MPI finds its ranks by Slurm's PMI-2: before version 5, with a component for it. True
+// where no components lie beside the library.
+static bool mpi_speaks_pmi2() {
+    namespace fs = std::filesystem;
+    if (mpi_library() >= "Open MPI 5") return false;
+    Dl_info library;
+    const void* const init = dlsym(RTLD_DEFAULT, "MPI_Init");
+    if (!init || !dladdr(init, &library)) return true;
+    bool any = false;
+    std::error_code none;
+    const fs::path beside = fs::canonical(library.dli_fname, none).parent_path();
+    for (const auto& folder : fs::directory_iterator(beside, none)) {
+        if (!folder.path().filename().string().starts_with("openmpi")) continue;
+        for (const auto& file : fs::recursive_directory_iterator(folder.path(), none)) {
+            const std::string name = file.path().stem().string();
+            if (name == "mca_pmix_s1" || name == "mca_pmix_s2" || name == "mca_pmix_cray") return true;
+            any |= name.starts_with("mca_pmix_");
+        }
+    }
+    return !any;
+}
+
+static bool mpi_finds_ranks() {
+    if (launcher().name != "srun" || getenv("PMIX_RANK")) return launcher().speaks_mpi;
+    return launcher().speaks_mpi && mpi_speaks_pmi2();
+}
+
 // MPI ends a process whose helper threads cannot be made, with pages of its own words.
 MpiJob begin_mpi() {
     static constexpr int kHelpers = 3;
     static std::once_flag looked;
-    CHECK_INPUT(launcher().speaks_mpi,
+    CHECK_INPUT(mpi_finds_ranks(),
                 "{} started {} processes without PMIx, by which MPI finds its ranks: use srun --mpi=pmix "
                 "(srun --mpi=list has its name) or scripts/run_slurm.sh; for one process without srun, "
                 "--parallel.ranks={}", launcher().name, launcher().world, launcher().world);

@@ -152,6 +152,7 @@ void bind_to_gpu(Placements& placements, const Hosts& hosts, int rank, const std
         if (hosts.of_rank[r] != host || !placements[r].gpus) continue;
         placements[r].cores = cores_beside_gpu(placements[r], hosts.device[r], root);
     }
+    if (!placements[size_t(rank)].gpus) return;
     (void)sched_setaffinity(0, sizeof(cpu_set_t), &placements[size_t(rank)].cores);
 }
 

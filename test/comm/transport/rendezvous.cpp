@@ -247,6 +247,14 @@ TEST(launchers_nest) {
         {{{"RANK", "4"}, {"WORLD_SIZE", "4"}}, "contradiction: RANK = 4 of WORLD_SIZE = 4 is no rank"},
         {{{"RANK", "one"}, {"WORLD_SIZE", "4"}}, "contradiction: RANK = one of WORLD_SIZE = 4 is no rank"},
         {{{"RANK", ""}, {"WORLD_SIZE", ""}}, "0 of 1, : "},
+        // launchers that say too little: each process would train alone
+        {{{"WORLD_SIZE", "4"}, {"MASTER_ADDR", "b"}}, "contradiction: WORLD_SIZE = 4 is set, as by torchrun"},
+        {{{"RANK", "1"}, {"MASTER_ADDR", "b"}}, "contradiction: RANK = 1 is set, as by torchrun"},
+        {{{"PET_NNODES", "1:2"}, {"PET_NODE_RANK", "0"}}, "contradiction: PET_NNODES = 1:2 is set"},
+        {{{"FLUX_JOB_SIZE", "2"}, {"FLUX_TASK_RANK", "0"}}, "contradiction: FLUX_JOB_SIZE = 2"},
+        {{{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "prun.1"}}, "contradiction: PMIX_RANK = 0"},
+        {{{"FLUX_JOB_SIZE", "2"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MASTER_ADDR", "b"}}, "1 of 2, "},
+        {{{"RANK", "0"}, {"PET_NNODES", "1"}, {"FLUX_JOB_SIZE", "1"}, {"MASTER_ADDR", "b"}}, "0 of 1, : "},
     };
     for (const auto& c : cases) starts(found_with(c.all), c.starts);
 }
