@@ -226,11 +226,24 @@ def make_folder(out, below=""):
         sys.exit(f"error: --out={out}: no such folder can be made: {e.strerror}")
 
 
+def unfinished(path):
+    """The name of a file until it is whole. A pipe, a device or a folder in place of either name ends the
+    program; a link in place of the unfinished file is removed: the file behind it stays as it was."""
+    part = path + ".part"
+    for name in (path, part):
+        if os.path.exists(name) and not os.path.isfile(name):
+            sys.exit(f"error: {name} is a device, a pipe or a folder; expected the name of a file")
+    if os.path.islink(part) or (os.path.exists(part) and os.stat(part).st_nlink > 1):
+        os.remove(part)
+    return part
+
+
 def write(path, data):
     try:
-        with open(path + ".part", "wb") as f:
+        part = unfinished(path)
+        with open(part, "wb") as f:
             f.write(data)
-        os.replace(path + ".part", path)
+        os.replace(part, path)
     except OSError as e:
         sys.exit(f"error: {path}: cannot be written: {e.strerror}")
 

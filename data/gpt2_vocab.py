@@ -25,7 +25,7 @@ import urllib.parse
 import urllib.request
 import zlib
 
-from austen import make_folder, printable, write
+from austen import make_folder, printable, unfinished, write
 
 PACKAGE = "openai-whisper"
 MEMBER = "whisper/assets/gpt2.tiktoken"
@@ -122,6 +122,7 @@ def main():
     args = parser.parse_args()
     make_folder(args.out)
     path = os.path.join(args.out, "gpt2.tiktoken")
+    unfinished(path)                # a pipe in its place is an error, not a wait
     if is_here(path):
         print(f"{path}  is here")
         return

@@ -61,13 +61,19 @@ void report_share(const EncodeResult& r, double wanted) {
         100 * share, wanted, 100 * wanted);
 }
 
+// Of a tokenizer.json, found out before the work, not after it.
+void check_place(const std::string& path) {
+    check_output("--out", path, R"({"version": "1.0", "truncation":)");
+    make_directories(parent_directory(path));
+    NewFile writable(path);
+}
+
 int train(const Options& o) {
     require(o.vocab, "train", "--vocab=N");
     require(!o.out.empty(), "train", "--out=tokenizer.json");
     check_vocabulary(o.vocab, o.special);
     CHECK_INPUT(o.out.ends_with(".json"), "--out={}, expected a name that ends in .json", o.out);
-    make_directories(parent_directory(o.out));
-    { NewFile writable(o.out); }        // found out before the work, not after it
+    check_place(o.out);
     const double start = seconds_now();
     DocumentReader reader(o.inputs, 0, ".", o.rules);
     const Pattern& pattern = o.pattern.empty() ? patterns()[0] : *pattern_named(o.pattern);
@@ -95,6 +101,8 @@ int encode(const Options& o) {
     require(!o.out.empty(), "encode", "--out=PREFIX");
     const double start = seconds_now();
     const Tokenizer tokenizer = tokenizer_of(o);
+    const std::string with_pattern = o.out + "_tokenizer.json";     // where the tokenizer's file names none
+    if (!o.pattern.empty()) check_place(with_pattern);
     DocumentReader reader(o.inputs, o.val, parent_directory(o.out), o.rules);
     const EncodeResult r = encode_set(tokenizer, reader, {o.out, o.shard_tokens, o.threads});
     const double seconds = seconds_now() - start;
@@ -109,9 +117,8 @@ int encode(const Options& o) {
         print("{} of {} removed\n", counted(int64_t(r.removed), "older shard"), for_terminal(o.out));
     print_template(tokenizer);
     if (o.pattern.empty()) return kExitDone;
-    const std::string path = o.out + "_tokenizer.json";         // the file of the tokenizer names no pattern
-    tokenizer.save(path);
-    print("{}: the tokenizer with its pattern, for data.tokenizer\n", for_terminal(path));
+    tokenizer.save(with_pattern);
+    print("{}: the tokenizer with its pattern, for data.tokenizer\n", for_terminal(with_pattern));
     return kExitDone;
 }
 

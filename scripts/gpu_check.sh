@@ -217,6 +217,11 @@ run() {
         results=${results%/}/gpu_check_$(date +%Y%m%d_%H%M%S).json
     fi
     mkdir -p "$(dirname "$results")" || exit 1
+    if [ -e "$results" ] && { [ ! -f "$results" ] || [ "$(head -c 6 "$results")" != '{"gpu"' ]; }; then
+        echo "gpu_check: $results is no file of results, and would be replaced: name another" >&2
+        exit 78
+    fi
+    rm -f "$results.new"            # written through no link
     machine=$(basename "$results")
     machine=$(dirname "$results")/machine_${machine#gpu_check_}
     use_cublas

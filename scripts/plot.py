@@ -154,6 +154,21 @@ def draw_one(axis, runs, x, event, key, label):
         axis.set_yscale("log")
 
 
+def check_place(out):
+    """Refuses the folder of a checkpoint, and to replace anything but an earlier picture."""
+    if os.path.exists(os.path.join(os.path.dirname(out), "manifest.json")):
+        sys.exit(f"error: {out} is in the folder of a checkpoint: name another file by --out")
+    if os.path.islink(out) or not os.path.exists(out):      # a link is replaced
+        return
+    if not os.path.isfile(out):
+        sys.exit(f"error: {out} is a device or a pipe; expected the name of a file")
+    with open(out, "rb") as f:
+        found = f.read()
+    if found and b"matplotlib" not in found.lower():
+        sys.exit(f"error: {out} is no picture that matplotlib wrote, and would be replaced: name another "
+                 f"file by --out")
+
+
 def main():
     plain = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
@@ -205,6 +220,7 @@ def main():
         out = os.path.join(out, "curve.png")
     elif not os.path.splitext(out)[1]:
         out += ".png"               # as matplotlib does
+    check_place(out)
     new = f"{out}.{os.getpid()}.tmp"            # no link in the place of the picture is followed
     try:
         with open(new, "xb") as f:

@@ -5,10 +5,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <vector>
 
 #include "llmc/base/check.h"
+
+namespace fs = std::filesystem;
 
 static constexpr const char* kNoFile = "is a device, a pipe or a folder; expected the name of a file, new or "
                                        "to be replaced";
@@ -86,6 +90,46 @@ std::string try_replace_file(const std::string& path, std::string_view content) 
     if (!f.fd) return reason;
     if (!try_write_all(f.fd.fd, content.data(), content.size())) return system_reason();
     return f.try_commit(false);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// places that the user names
+
+// By name, whether or not the file exists: a run would find the output as its own.
+static bool is_file_of_run(const std::string& path) {
+    static constexpr std::string_view kNames[] = {"metrics.jsonl", "checkpoints.jsonl", "evals.jsonl",
+                                                  "config.json", "kernels.txt", "train_gpt.lock"};
+    static constexpr std::string_view kStep = "step_";
+    std::error_code error;
+    const fs::path folder = fs::weakly_canonical(parent_directory(path), error);
+    const std::string name = fs::path(path).filename().string(), below = folder.filename().string();
+    if (std::ranges::find(kNames, name) != std::end(kNames)) return true;
+    if (name.starts_with("events.out.tfevents") || name.starts_with("trace_step_")) return true;
+    const size_t digits = name.find_first_not_of("0123456789", kStep.size());
+    const bool numbered = name.starts_with(kStep) && digits > kStep.size();     // step_5, step_5.damaged
+    if (numbered && (digits == name.npos || name[digits] == '.')) return true;
+    if (file_exists(folder.string() + "/manifest.json")) return true;           // a checkpoint
+    const bool inside = below == "ranks" || below == "answers";
+    return inside && file_exists(folder.parent_path().string() + "/metrics.jsonl");
+}
+
+static std::string without_space(std::string text) {
+    std::erase_if(text, [](char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; });
+    return text;
+}
+
+void check_output(const std::string& key, const std::string& path, std::string_view begin) {
+    CHECK_INPUT(!is_file_of_run(path), "{}: {} is the place of a file of a run or of a checkpoint: name "
+                "another file", key, path);
+    if (!file_exists(path)) return;
+    CHECK_INPUT(is_regular_file(path), "{}: {} {}", key, path, kNoFile);
+    const std::string kind = without_space(std::string(begin));
+    const Fd file = open_read(path);
+    std::string found(2 * begin.size() + 64, '\0');
+    found.resize(read_up_to(file.fd, found.data(), found.size(), path));
+    found = without_space(std::move(found));
+    CHECK_INPUT(found.empty() || found.starts_with(kind), "{}: {} is a file of another kind, which would be "
+                "replaced: name another file", key, path);
 }
 
 // ---------------------------------------------------------------------------------------------------------

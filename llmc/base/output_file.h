@@ -3,6 +3,8 @@
 //   - A file appears under its name when it is whole. Until then it has no name, or a name of its own.
 //   - A link, symbolic or hard, is replaced; the file behind the link stays as it was.
 //   - A pipe, a device or a folder in the place is an error, at once.
+//   - A name that the user chooses is no place of a run's or a checkpoint's file; what is replaced there is a
+//     file of the same kind.
 //   - A file that grows gets whole rows or records; one without room is removed again.
 //
 // try_*: the reason of a failure, empty on success; after a failure the old file is as before. The others
@@ -35,6 +37,11 @@ private:
 bool is_temporary(std::string_view name);       // of a NewFile
 void write_file(const std::string& path, std::string_view content);     // by NewFile
 std::string try_replace_file(const std::string& path, std::string_view content);    // unsynced
+
+// Refuses an output that the user names in place of a file of a run or a checkpoint, of a pipe, a device or a
+// folder, or of another file: an existing file has to begin as outputs of its kind do (without regard to
+// white space; empty: any). key: the option, "log.prometheus" say, of messages.
+void check_output(const std::string& key, const std::string& path, std::string_view begin);
 
 // Makes a folder for files of a run. Refuses a link in its place.
 std::string try_own_folder(const std::string& path);

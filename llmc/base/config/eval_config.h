@@ -57,6 +57,7 @@ struct SampleConfig {
         f("top_k", top_k, "draw among the k likeliest tokens; 0: among all", range(0, 1 << 24));
         f("top_p", top_p, "draw among the likeliest tokens that hold this much probability; 1: among all",
           range(0, 1));
-        f("prompt", prompt, "text to continue, after end-of-text; empty: start of a document");
+        f("prompt", prompt, "text to continue, behind the token that begins a document: BOS where the "
+          "tokenizer's template adds one, else end-of-text; empty: that token alone");
     }
 };

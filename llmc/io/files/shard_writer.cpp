@@ -47,6 +47,7 @@ void ShardWriter::append(std::span<const uint32_t> ids) {
 void ShardWriter::append_bytes(const void* ids, uint64_t count) {
     if (pending.empty()) {
         const std::string path = shard_path(prefix, paths.size());
+        check_output("--out", path, "");
         pending.emplace_back(path + kUnfinished);
         paths.push_back(path);
         const char header[kShardHeaderBytes] = {};      // filled in by close_shard()

@@ -135,31 +135,6 @@ static bool holds_checkpoint(const std::string& dir) {
     return file_exists(dir + "/checkpoints.jsonl");
 }
 
-// By name, whether or not the file exists: a run would find the output as its own.
-static bool is_file_of_run(const std::string& path) {
-    static constexpr std::string_view kNames[] = {"metrics.jsonl", "checkpoints.jsonl", "evals.jsonl",
-                                                  "config.json", "kernels.txt", kLockFile};
-    std::error_code error;
-    const fs::path folder = fs::weakly_canonical(parent_directory(path), error);
-    const std::string name = fs::path(path).filename().string(), below = folder.filename().string();
-    if (std::ranges::find(kNames, name) != std::end(kNames) || step_name(name)) return true;
-    if (name.starts_with("events.out.tfevents") || name.starts_with("trace_step_")) return true;
-    if (file_exists(folder.string() + "/" + kManifest)) return true;
-    const bool inside = below == "ranks" || below == "answers";
-    return inside && file_exists(folder.parent_path().string() + "/metrics.jsonl");
-}
-
-void check_output(const std::string& key, const std::string& path, std::string_view begin) {
-    CHECK_INPUT(!is_file_of_run(path), "{}: {} is the place of a file of a run or of a checkpoint: name "
-                "another file", key, path);
-    if (!file_exists(path)) return;
-    const Fd file = open_read(path);
-    std::string found(begin.size(), '\0');
-    found.resize(read_up_to(file.fd, found.data(), found.size(), path));
-    CHECK_INPUT(found.empty() || found == begin, "{}: {} is a file of another kind, which would be replaced: "
-                "name another file", key, path);
-}
-
 void check_run_dir(const Config& cfg) {
     const std::string& dir = cfg.run.dir;
     const char* d = dir.c_str();

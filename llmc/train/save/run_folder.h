@@ -36,10 +36,6 @@ private:
 // locks.
 std::optional<bool> is_locked(const Fd& lock_file);
 
-// Refuses an output that the user names in place of a file of a run or a checkpoint, or of another file: an
-// existing file has to begin as outputs of its kind do. key: "log.prometheus", of messages.
-void check_output(const std::string& key, const std::string& path, std::string_view begin);
-
 // Refuses a run.dir that holds a finished run without checkpoints, files of other programs, or, with
 // checkpoint.resume=never, any run. Accepts a run to resume, and a run that stopped before its first
 // checkpoint and so starts anew. Creates no file.

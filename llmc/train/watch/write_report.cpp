@@ -8,7 +8,6 @@
 #include "llmc/base/files.h"
 #include "llmc/base/output_file.h"
 #include "llmc/base/json.h"
-#include "llmc/train/save/run_folder.h"
 #include "llmc/train/report/embedded.h"
 #include "llmc/train/watch/watched_run.h"
 

@@ -117,7 +117,8 @@ TEST(help_has_every_key_and_fits) {
         EXPECT(line.size() <= 110 && !line.ends_with(" "), "'%s'", line.c_str());
     }
     for (const char* word :
-         {"75", "76", "77", "78", "79", "--plan", "--generate", "--export", "cosine, linear, wsd"})
+         {"75", "76", "77", "78", "79", "--plan", "--generate", "--export", "cosine, linear, wsd",
+          "template adds one, else"})
         EXPECT(help.find(word) != string::npos, "%s", word);
 }
 

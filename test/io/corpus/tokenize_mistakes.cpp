@@ -169,6 +169,37 @@ TEST(places_that_are_no_files) {
     EXPECT(!none && std::string(f.what()).find(pipe) != std::string::npos, "a pipe is replaced by a file");
 }
 
+// No file of a run or of a checkpoint, no file of another kind, no pipe; a link is replaced.
+TEST(outputs_in_place_of_other_files) {
+    const std::string run = path_of("a_run"), step = run + "/step_2", text = " " + kData + "hard.txt";
+    const std::string train = "train --vocab=300 --out=", encode = "encode" + kRanks + "--out=";
+    make_directories(step);
+    for (const char* name : {"/metrics.jsonl", "/config.json", "/step_2/manifest.json", "/package.json"})
+        write_file(run + name, "{\"name\": 1}");
+    const std::string list = "cd " + run + "; find . -type f -exec cksum {} + | sort";
+    const auto files = [&] { return test::run(list).out; };
+    const std::string before = files();
+    for (const char* name : {"/config.json", "/step_2/manifest.json", "/step_2/tokenizer.json"})
+        refused(train + run + name + text, {"--out", name, "a file of a run or of a checkpoint"});
+    refused(train + run + "/package.json" + text, {"package.json", "of another kind"});
+    refused(encode + step + "/x" + text, {"step_2/x_train_000000.bin", "of a checkpoint"});
+    EXPECT(files() == before && !before.empty(), "%s", files().c_str());
+    const std::string ranked = encode + path_of("ranked") + " --pattern=gpt2" + text;
+    write_file(path_of("ranked_tokenizer.json"), "[1, 2]");
+    refused(ranked, {"ranked_tokenizer.json", "of another kind"});
+    EXPECT(glob_files(path_of("ranked") + "*").size() == 1, "shards were written before");
+    unlink(path_of("ranked_tokenizer.json").c_str());
+    for (int i = 0; i < 2; i++) EXPECT(test::run("./tokenize " + ranked).code == 0, "its own file, again");
+    mkfifo(path_of("pipe_train_000000.bin").c_str(), 0600);
+    refused(encode + path_of("pipe") + text, {"pipe_train_000000.bin", "a pipe"});
+    const std::string real = path_of("real.json"), linked = path_of("linked.json");
+    EXPECT(test::run("./tokenize " + train + real + text).code == 0);
+    EXPECT(symlink(real.c_str(), linked.c_str()) == 0);
+    const std::string first = read_file(real);
+    EXPECT(test::run("./tokenize train --vocab=301 --out=" + linked + text).code == 0);
+    EXPECT(read_file(real) == first && read_file(linked) != first, "the link is followed");
+}
+
 // A frame whose window is longer than zstd reads without being asked; a window that nobody reads.
 TEST(long_windows_of_zstd) {
     const std::string text = read_file(kData + "hard.txt");

@@ -1,5 +1,7 @@
 // The scripts under data/: their files, and their messages without a source. No test needs a network; tests
 // of downloads are skipped without a network.
+#include <sys/stat.h>
+
 #include "test/script_helpers.h"
 
 // A llm.c token shard whose id i is (i * 7 + salt) % 50000.
@@ -222,16 +224,25 @@ TEST(files_that_cannot_be_written) {
     for (const std::string module : {"austen", "gpt2_vocab"})
         expect_error(test::run("PYTHONPATH=data " + python() + " -c 'import " + module + " as m; m.write(\"" +
                                f + "/x\", b\"\")'"),
-                     {"error: " + f + "/x: cannot be written: Is a directory\n"});
+                     {"error: " + f + "/x.part is a device, a pipe or a folder"});
     const auto vocab = test::run("data/gpt2_vocab.py --out " + f + " --sdist /nowhere.tar.gz");
-    expect_error(vocab, {"/nowhere.tar.gz"});
+    expect_error(vocab, {f + "/gpt2.tiktoken is a device, a pipe or a folder"});
+    for (const char* name : {"gpt2.tiktoken", "gpt2.tiktoken.part"}) {
+        const std::string piped = folder(std::string("pipe_") + name);
+        EXPECT(mkfifo((piped + "/" + name).c_str(), 0600) == 0);
+        expect_error(test::run("timeout 20 data/gpt2_vocab.py --out " + piped), {name, "a pipe or a folder"});
+    }
     const Mirror shard("taken_shard"), part("taken_part");
     std::filesystem::create_directories(shard.out + shard.one);
-    expect_error(shard.fetch(), {shard.out + shard.one + " cannot be read: Is a directory\n"});
+    expect_error(shard.fetch(), {shard.out + shard.one + " is a device, a pipe or a folder"});
     std::filesystem::create_directories(part.out + part.one + ".part");
     const auto ran = part.fetch();
-    expect_error(ran, {part.out + part.one + ".part: Is a directory"});
+    expect_error(ran, {part.out + part.one + ".part is a device, a pipe or a folder"});
     EXPECT(!has(ran.out, "trying again"), "%s", ran.out.c_str());
+    const Mirror linked("linked_part");
+    write(f + "/mine", "mine");
+    std::filesystem::create_symlink(f + "/mine", linked.out + linked.one + ".part");
+    EXPECT(linked.fetch().code == 0 && read(f + "/mine") == "mine", "written through a link");
 }
 
 // ---------------------------------------------------------------------------------------------------------

@@ -80,6 +80,8 @@ TEST(parts_are_selected) {
     EXPECT(names_of(results_of(parts)) == json({"good", "dies", "sees"}));
     EXPECT(results_of(parts)["quick"] == true && results_of(parts)["parts"][2]["results"][0]["quick"] == 1);
     EXPECT(gpu_check(parts, "--only=skips").code == 0 && names_of(results_of(parts)) == json({"skips"}));
+    write(parts + "/results.json", "mine");
+    EXPECT(has(gpu_check(parts, "--only=skips").err, "no file of results"));
     const Ran unknown = gpu_check(parts, "--only=good,better");
     EXPECT(unknown.code == 78 && has(unknown.err, "no part better; there are: good slow"), "code %d, '%s'",
            unknown.code, unknown.err.c_str());

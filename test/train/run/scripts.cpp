@@ -1,4 +1,5 @@
 // The scripts around the program: plot, check, the runner of tests.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "test/script_helpers.h"
@@ -272,6 +273,13 @@ TEST(the_picture_has_the_name_that_is_printed) {
                "%s: '%s' %s", out, ran.out.c_str(), ran.err.c_str());
     }
     EXPECT(read(f + "/mine") == "mine", "written through a link");
+    std::filesystem::create_directories(f + "/step_2");
+    write(f + "/step_2/manifest.json", "{}"), write(f + "/thesis.pdf", "%PDF-1.4 mine");
+    EXPECT(mkfifo((f + "/pipe.png").c_str(), 0600) == 0);
+    for (const char* out : {"/step_2/new.png", "/thesis.pdf", "/pipe.png"})
+        expect_error(test::run("timeout 20 " + python() + " scripts/plot.py " + f + " --out " + f + out),
+                     {out});
+    EXPECT(read(f + "/thesis.pdf") == "%PDF-1.4 mine");
     const auto full = test::run(python() + " scripts/plot.py " + f + " >/dev/full");
     expect_error(full, {"error: standard output: No space left on device\n"});
 }

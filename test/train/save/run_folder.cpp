@@ -162,9 +162,10 @@ TEST(outputs_that_replace_no_file_of_a_run) {
                              "step_5/page.html", "ranks/0.json", "answers/piqa.jsonl",
                              "step_5/../metrics.jsonl"})
         EXPECT(code(dir + "/" + name) == kExitConfig, "%s", name);
-    for (const char* name : {"link/page.html", "page.html", "thesis.html", "answers"})
+    for (const char* name : {"link/page.html", "page.html", "thesis.html", "answers", "step_5.old"})
         EXPECT(code(others + "/" + name) == kExitConfig, "%s", name);
-    for (const char* name : {"empty.html", "old.html", "new.html", "answers/new.html"})
+    for (const char* name : {"empty.html", "old.html", "new.html", "answers/new.html", "step_by_step.html",
+                             "step_5_train_000000.bin"})
         EXPECT(code(others + "/" + name) == 0, "%s", name);
     EXPECT(code(dir + "/report.html") == 0, "a report beside the run");
 }
