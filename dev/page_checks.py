@@ -226,7 +226,7 @@ def many():
             more = fake_watch.train_rows(100)
             more["step"] = [steps + 100 * i + step for step in more["step"]]
             if i == 10:
-                more["loss"][54] = -1.2345                         # thinning has to keep this value
+                more["loss"][54] = -1.2345                         # has to be found by a zoom
             for k in range(runs if i == 0 else 1):
                 server.send("run", {"run": f"run_{k:03d}", "state": "training", "train": more})
         page.wait_for("what comes is drawn", lambda c: c["run_000"][1] == steps + 6000 and

@@ -25,6 +25,10 @@ struct Columns {
     const std::vector<double>* find(std::string_view name) const;
     // Appends a row. REQUIRES: the caller has counted the row in `seen`; its index is seen - 1.
     void add(const MetricsRow& row, bool marked = false);
+    void take(const MetricsRow& row) {              // counts and appends
+        seen++;
+        add(row);
+    }
     // For a report: reduces the rows to about `most`. The last row stays, and of each of most / 5 intervals
     // the first row and the rows with the least and the largest value of two figures (`extremes`).
     void leave_extremes(size_t most, std::string_view event);

@@ -33,15 +33,15 @@ std::string Newest::text(uint64_t from) const {
 History History::whole() {
     constexpr size_t kEvery = SIZE_MAX / 4;
     History history;
-    for (Columns* columns : {&history.train, &history.comm, &history.val, &history.memory})
-        columns->most = kEvery;
+    for (const auto& [name, table] : kTables) (history.*table).most = kEvery;
     for (Newest* newest : {&history.samples, &history.marks}) newest->most = kEvery;
     for (Newest* newest : {&history.samples, &history.marks, &history.health}) newest->most_bytes = kEvery;
     return history;
 }
 
 uint64_t History::generation() const {
-    uint64_t sum = generation_ + train.generation + comm.generation + val.generation + memory.generation;
+    uint64_t sum = generation_;
+    for (const auto& [name, table] : kTables) sum += (this->*table).generation;
     for (const auto& [name, columns] : tasks) sum += columns.generation;
     return sum;
 }
@@ -137,18 +137,15 @@ void History::begun(std::string_view line, const MetricsRow& row) {
 
 void History::evaluated(const MetricsRow& row) {
     if (row.event == "val") {
-        val.seen++;
-        val.add(row);
+        val.take(row);
         metrics.set("val", row.numbers);
         return;
     }
     const std::string name(row.text("task"));
     if (name.empty() || (!tasks.contains(name) && tasks.size() >= kMostTasks)) return;
     const auto [place, added] = tasks.try_emplace(name, train.most);
-    Columns& task = place->second;
     generation_ += added;
-    task.seen++;
-    task.add(row);
+    place->second.take(row);
 }
 
 // The row start has no step, and only a plan.
@@ -156,8 +153,7 @@ void History::note_memory(const MetricsRow& row) {
     const double step = row.number("step"), peak = row.number("peak_bytes");
     const double plan = metrics.at("start", "plan_bytes");
     if (!(peak > 0 || plan > 0)) return;
-    memory.seen++;
-    memory.add({.event = "memory", .numbers = {{"step", step > 0 ? step : 0}, {"peak_bytes", peak},
+    memory.take({.event = "memory", .numbers = {{"step", step > 0 ? step : 0}, {"peak_bytes", peak},
                                                {"plan_bytes", plan}}, .texts = {}});
 }
 
@@ -189,10 +185,8 @@ void History::other(std::string_view line, const MetricsRow& row) {
     else if (row.event == "val" || row.event == "task") evaluated(row);
     else if (row.event == "memory") note_memory(row);
     else if (row.event == "spike") mark(row, "spike", spike_text(row));
-    else if (row.event == "comm") {
-        comm.seen++;
-        comm.add(row);
-    } else if (row.event == "sample")
+    else if (row.event == "comm") comm.take(row);
+    else if (row.event == "sample")
         samples.add("{\"step\":" + json_number(row.number("step")) + ",\"text\":" +
                     json_string(row.text("text")) + "}");
     else if (row.event == "health" || row.event == "grad_norms") {

@@ -61,3 +61,8 @@ private:
     void mark(const MetricsRow& row, const char* kind, const std::string& text);
     void note_memory(const MetricsRow& row);
 };
+
+// The tables of a run, by their names on the page.
+inline constexpr std::pair<const char*, Columns History::*> kTables[] = {
+    {"train", &History::train}, {"val", &History::val}, {"comm", &History::comm},
+    {"memory", &History::memory}};

@@ -7,7 +7,9 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
+#include "llmc/base/check.h"
 #include "llmc/base/json.h"
 #include "llmc/base/json_value.h"
 #include "llmc/train/save/run_folder.h"
@@ -123,9 +125,7 @@ bool read_evals(WatchedRun& run, const std::string& folder) {
     const auto take = [&](const MetricsRow& row) {
         const std::string task(row.text("task"));
         if (task.empty() || (!run.evals.contains(task) && run.evals.size() >= History::kMostTasks)) return;
-        Columns& scores = run.evals[task];
-        scores.seen++;
-        scores.add(row);
+        run.evals[task].take(row);
         run.evals_version++;
     };
     const auto clear = [&] {
@@ -191,21 +191,27 @@ const char* state_of(const WatchedRun& run) {
 
 static uint64_t generation_of(const WatchedRun& run) { return run.replaced + run.history.generation(); }
 
-static std::string marks_json(const WatchedRun& run, const SentRun& sent) {
-    const std::string marks = run.history.marks.text(sent.marks);
-    const std::string checkpoints = run.checkpoints.text(sent.checkpoints);
+// What was added since `sent`, which becomes what there is.
+static std::string additions(const Newest& list, uint64_t& sent) {
+    return list.text(std::exchange(sent, list.seen));
+}
+
+static std::string additions(const Columns& table, size_t& sent, size_t most = SIZE_MAX) {
+    return columns_json(table, std::exchange(sent, table.rows()), most);
+}
+
+static std::string marks_json(const WatchedRun& run, SentRun& sent) {
+    const std::string marks = additions(run.history.marks, sent.marks);
+    const std::string checkpoints = additions(run.checkpoints, sent.checkpoints);
     const bool both = marks.size() > 2 && checkpoints.size() > 2;
     return marks.substr(0, marks.size() - 1) + (both ? "," : "") + checkpoints.substr(1);
 }
 
 static std::string tasks_json(const History& history, SentRun& sent) {
     std::string text = "{";
-    for (const auto& [name, columns] : history.tasks) {
-        size_t& first = sent.tasks[name];
-        if (first == columns.rows()) continue;
-        text += (text.size() > 1 ? "," : "") + json_string(name) + ":" + columns_json(columns, first);
-        first = columns.rows();
-    }
+    for (const auto& [name, scores] : history.tasks)
+        if (size_t& rows = sent.rows["tasks/" + name]; rows != scores.rows())
+            text += (text.size() > 1 ? "," : "") + json_string(name) + ":" + additions(scores, rows);
     return text + "}";
 }
 
@@ -229,26 +235,17 @@ std::string run_json(WatchedRun& run, SentRun& sent, size_t most) {
     if (reset) text += ",\"config\":" + run.config;
     text += ",\"start\":" + (h.start.empty() ? "null" : h.start);
     text += ",\"done\":" + (h.done.empty() ? "null" : h.done);
-    text += ",\"train\":" + columns_json(h.train, sent.train, most);
+    for (const auto& [name, table] : kTables)
+        text += fmt::format(",\"{}\":{}", name, additions(h.*table, sent.rows[name],
+                                                      table == &History::train ? most : SIZE_MAX));
     text += std::string(",\"sampled\":") + (h.train.sampled() ? "true" : "false");
-    text += ",\"val\":" + columns_json(h.val, sent.val);
     text += ",\"tasks\":" + tasks_json(h, sent);
-    if (sent.evals != run.evals_version) text += ",\"evals\":" + evals_json(run);
-    text += ",\"comm\":" + columns_json(h.comm, sent.comm);
-    text += ",\"memory\":" + columns_json(h.memory, sent.memory);
-    text += ",\"health\":" + h.health.text(sent.health);
-    text += ",\"samples\":" + h.samples.text(sent.samples);
+    if (std::exchange(sent.evals, run.evals_version) != run.evals_version)
+        text += ",\"evals\":" + evals_json(run);
+    text += ",\"health\":" + additions(h.health, sent.health);
+    text += ",\"samples\":" + additions(h.samples, sent.samples);
     text += ",\"marks\":" + marks_json(run, sent);
     text += ",\"ranks\":" + run.ranks + "}";
-    sent.train = h.train.rows();
-    sent.val = h.val.rows();
-    sent.comm = h.comm.rows();
-    sent.memory = h.memory.rows();
-    sent.evals = run.evals_version;
-    sent.health = h.health.seen;
-    sent.samples = h.samples.seen;
-    sent.marks = h.marks.seen;
-    sent.checkpoints = run.checkpoints.seen;
     if (h.train.rows() > most) sent.version = sent.generation = 0;
     return text;
 }
@@ -278,8 +275,7 @@ std::string rows_json(WatchedRun& run, const std::string& folder, double from, d
         const std::lock_guard lock(run.mutex);
         for (MetricsRow row : rows) {
             row.numbers.emplace_back("seconds", seconds_at(run.history, row.number("step")));
-            columns.seen++;
-            columns.add(row);
+            columns.take(row);
         }
     }
     return "{\"run\":" + json_string(run.name) + ",\"train\":" + columns_json(columns) + "}";

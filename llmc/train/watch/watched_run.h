@@ -57,8 +57,7 @@ const char* state_of(const WatchedRun& run);
 struct SentRun {
     uint64_t id = 0;                    // 0: nothing yet
     uint64_t version = 0, generation = 0;
-    size_t train = 0, comm = 0, val = 0, memory = 0;
-    std::map<std::string, size_t> tasks = {};
+    std::map<std::string, size_t> rows = {};        // of kTables, and "tasks/piqa"
     uint64_t samples = 0, marks = 0, checkpoints = 0, health = 0, evals = 0;
     std::string state = {};
 };

@@ -1,5 +1,7 @@
 // ---- curves.js: which charts there are, their curves, smoothing, thinning
 
+const FIGURES = JSON.parse(byId("figures").textContent);        // train/report/figures.json
+
 // Of rows of figures.json. source: a table of the run, train where absent. keys: columns, the second one dashed.
 // write: how values read. rows: values of single rows, of which smoothing draws a mean. calm: the vertical axis leaves
 // the first drop out. log: begins logarithmic.

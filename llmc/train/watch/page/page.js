@@ -174,7 +174,7 @@ function askForRows() {
 /** The steps to ask for; null where the rows that are there are all that there are. */
 function wanted(run) {
   const {step: steps} = run.train;
-  if (!(run.sampled || run.thinned) || steps.length < 2) return null;
+  if (!run.sampled || steps.length < 2) return null;
   const [from, to] = stepsWithin(run, state.axis, ...state.zoom);
   const have = lowerBound(steps, to + 1) - lowerBound(steps, from);
   if (!(from < to) || have > to - from || (run.fine?.from === from && run.fine.to === to)) return null;

@@ -1,22 +1,22 @@
 // ---- runs.js: what the page knows of the runs
 //
-// A table is an object of columns, arrays of equal length, NaN where a row lacks a value; "step" increases.
+// A table is an object of columns, arrays of equal length, NaN where a row lacks a value; "step" increases. The server
+// thins: a run object with "reset" replaces all rows.
 
-const FIGURES = JSON.parse(byId("figures").textContent);        // train/report/figures.json
 const runs = new Map();                 // path -> run, in the order in which they came
-const KEPT = 4000, NEWEST = 1000;       // rows of a run in memory, and how many of them stay dense
+const TABLES = ["train", "val", "comm", "memory"];
 let folder = null;                      // the last "folder" event
 let coming = 0;                         // runs so far: a run keeps its colour
 
 function newRun(name) {
   return {
     name, index: coming++, version: 0, state: "quiet", age: 0, heard: performance.now(), config: null, start: null,
-    done: null, sampled: false, thinned: false, fine: null, ranks: null, ...emptyTables(),
+    done: null, sampled: false, fine: null, ranks: null, ...emptyTables(),
   };
 }
 
 function emptyTables() {
-  return {train: {step: []}, val: {step: []}, comm: {step: []}, memory: {step: []}, tasks: Object.create(null),
+  return {...Object.fromEntries(TABLES.map(name => [name, {step: []}])), tasks: Object.create(null),
     evals: Object.create(null), scores: Object.create(null), health: [], samples: [], marks: []};
 }
 
@@ -79,32 +79,6 @@ function addHealth(list, more) {
   list.splice(0, list.length - 50);
 }
 
-/** Thins the older rows: of each interval of steps the first row and those with extremes of two figures of the
- *  event stay. */
-function thin(table, event) {
-  const [one, other] = FIGURES.filter(f => f.of === event && f.extremes).map(f => f.key);
-  const {step: steps} = table, old = steps.length - NEWEST, intervals = (KEPT - NEWEST) / 4;
-  const width = (steps[old - 1] - steps[0] + 1) / intervals, keep = [];
-  for (let begin = 0, end; begin < old; begin = end) {
-    const next = 1 + Math.floor((steps[begin] - steps[0]) / width);
-    end = Math.max(begin + 1, Math.min(old, lowerBound(steps, steps[0] + width * next)));
-    const rows = [begin, ...extremes(table[one], begin, end), extremes(table[other], begin, end)[1]];
-    keep.push(...new Set(rows.sort((a, b) => a - b)));
-  }
-  for (let i = old; i < steps.length; i++) keep.push(i);
-  for (const key of Object.keys(table)) table[key] = keep.map(i => table[key][i]);
-}
-
-/** Indices of the smallest and the largest value of a column in [begin, end). */
-function extremes(column, begin, end) {
-  let lo = begin, hi = begin;
-  for (let i = begin; column && i < end; i++) {
-    if (column[i] < column[lo] || Number.isNaN(column[lo])) lo = i;
-    if (column[i] > column[hi] || Number.isNaN(column[hi])) hi = i;
-  }
-  return [lo, hi];
-}
-
 /** Task -> scores by step: of training, and of --evaluate where training has none for the step. */
 function scoresOf(run) {
   const scores = Object.create(null);
@@ -126,17 +100,14 @@ function receiveRun(object) {
   let run = runs.get(object.run);
   if (!run) runs.set(object.run, run = newRun(object.run));
   if (object.reset) {
-    Object.assign(run, emptyTables(), {thinned: false, fine: null, done: null, start: null, ranks: null});
+    Object.assign(run, emptyTables(), {fine: null, done: null, start: null, ranks: null});
   }
   for (const key of ["state", "age", "config", "start", "done", "sampled", "ranks"]) {
     if (object[key] !== undefined && (object[key] !== null || key === "ranks")) run[key] = object[key];
   }
   run.heard = performance.now();
   run.version++;
-  appendRows(run.train, object.train);
-  appendRows(run.val, object.val);
-  appendRows(run.comm, object.comm);
-  appendRows(run.memory, object.memory);
+  for (const name of TABLES) appendRows(run[name], object[name]);
   for (const [task, columns] of Object.entries(object.tasks ?? {})) {
     appendRows(run.tasks[task] ??= {step: []}, columns);
   }
@@ -144,11 +115,6 @@ function receiveRun(object) {
   run.scores = scoresOf(run);
   for (const list of ["samples", "marks"]) appendList(run[list], object[list]);
   addHealth(run.health, object.health);
-  if (run.train.step.length > KEPT * 1.25) {
-    thin(run.train, "train");
-    run.thinned = true;
-  }
-  if (run.comm.step.length > KEPT * 1.25) thin(run.comm, "comm");
   return run;
 }
 
