@@ -21,7 +21,7 @@ run_dir="" config="" folder="" option=""
 first_argument() {
     local name=${1%/} run=""
     run=$(dirname "$name")
-    if [[ $1 == *.json ]]; then config=$1
+    if [[ $1 == *.json || $1 == \{* ]]; then config=$1
     elif [ -e "$name/manifest.json" ] && [ -e "$run/config.json" ]; then folder=$run
     elif [ -e "$name/manifest.json" ]; then config=$name/config.json
     elif [ -e "$name/config.json" ]; then folder=$name
@@ -42,7 +42,8 @@ run_dir=${run_dir:-$folder}
 if [ -z "$run_dir" ] && [ -n "$config" ]; then
     # a broken config, or a config without run.dir, prints nothing: the command itself reports the error
     read_dir='import json, sys
-try: print(json.load(open(sys.argv[1], encoding="utf-8-sig"))["run"]["dir"])
+a = sys.argv[1]
+try: print(json.loads(a if a[0] == "{" else open(a, encoding="utf-8-sig").read())["run"]["dir"])
 except (OSError, ValueError, LookupError, TypeError, RecursionError): pass'
     run_dir=$("${PYTHON:-/usr/bin/python3}" -c "$read_dir" "$config") || exit 78
 fi

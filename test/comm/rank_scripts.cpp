@@ -146,7 +146,8 @@ TEST(progress_is_looked_for_in_the_runs_folder) {
     int count = 0;
     for (const string form : {"CONFIG --data.tokenizer=/none/tokenizer.json", "CONFIG --run.dir=DIR",
                                "CONFIG --run.dir DIR", "CONFIG --data.tokenizer /none/tokenizer.json",
-                               "FOLDER --run.threads 1", "FOLDER/step_5"}) {
+                               "FOLDER --run.threads 1", "FOLDER/step_5",
+                               "INLINE --run.threads=1"}) {
         const string dir = folder(fmt::format("form{}", count++)), command = dir + "/trainer";
         const bool of_config = !has(form, "run.dir");
         std::filesystem::create_directories(dir);
@@ -160,7 +161,9 @@ TEST(progress_is_looked_for_in_the_runs_folder) {
             std::ofstream(dir + name) << "{\"run\": {\"dir\": \"/none\"}}";
         std::ofstream(dir + "/step_5/manifest.json") << "{}";
         string args = form;
-        args.replace(0, strlen("CONFIG"), form.starts_with("CONFIG") ? dir + "/a.json" : relative);
+        string first = form.starts_with("CONFIG") ? dir + "/a.json" : relative;
+        if (form.starts_with("INLINE")) first = "'{\"run\": {\"dir\": \"" + relative + "\"}}'";
+        args.replace(0, strlen("CONFIG"), first);
         if (!of_config) args.replace(args.find("DIR"), strlen("DIR"), relative);
         const Ran ran = run("cd /; PAUSE=0 " + here + "/scripts/restart.sh " + command + " " + args);
         EXPECT(ran.code == 0, "%s: code %d, '%s'", args.c_str(), ran.code, ran.err.c_str());
