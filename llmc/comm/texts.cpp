@@ -11,7 +11,8 @@ std::vector<std::string> gather_texts(const Axis& world, const std::string& own)
     if (world.size > 1) world.all_gather(sizes.data(), &size, 1);
     std::vector<std::string> all;
     if (world.index == 0) all.push_back(own);
-    std::vector<char> chunk(world.size > 1 ? kChunk : 0);
+    const size_t most = *std::max_element(sizes.begin(), sizes.end());
+    std::vector<char> chunk(world.size > 1 ? std::min(kChunk, most) : 0);
     for (int rank = 1; rank < world.size; rank++) {
         if (world.index == 0) all.emplace_back();
         for (size_t at = 0; at < sizes[size_t(rank)]; at += kChunk) {

@@ -81,7 +81,8 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
 // Heap and stacks that a process touches during training, at most. Ranks that are threads share these bytes.
 // Measured:
 //     0.09 MB     always, on any mesh; 0.05 for each further thread
-//     0.35 MB     where checkpoints are saved or read; so in each rank that is a thread
+//     0.1 MB      where checkpoints are saved; so in each rank that is a thread
+//     0.85 kB     for each piece of the rank's share of a checkpoint; 1.2 for each piece in the manifest
 //     0.1 MB      in a rank of several processes
 //     0.3 MB      with texts
 //     1 MB        where weights are read
@@ -100,7 +101,9 @@ static size_t bytes_of_program(const Model& m, const Config& cfg) {
     const bool threads = m.mesh.world.size > 1 && world.transport->name == std::string_view("threads");
     if (threads) bytes = bytes / size_t(m.mesh.world.size) + 60'000;
     else if (m.mesh.world.size > 1) bytes += 100'000;
-    return cfg.checkpoint.every > 0 ? bytes + 380'000 : bytes;
+    if (cfg.checkpoint.every <= 0) return bytes;
+    const size_t in_manifest = threads ? 1 : size_t(m.mesh.world.size);      // for each piece of this rank
+    return bytes + 100'000 + share_to_save(m.zero).pieces.size() * (850 + 1'200 * in_manifest);
 }
 
 int walked_micros(const PipelineShape& shape) {

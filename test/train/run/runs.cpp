@@ -2,6 +2,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "test/planned_memory.h"
 #include "test/program.h"
 
 namespace fs = std::filesystem;
@@ -272,4 +273,26 @@ TEST(a_busy_machine_does_not_lower_the_peak) {
     EXPECT_NEAR(peak(), 1e6, 0);
     std::ofstream(file) << "[";
     EXPECT(peak() < 1e3 && json::parse(std::ifstream(file)).size() == 1, "a damaged file");
+}
+
+// Many small tensors, in checkpoints of many pieces, and traces of several ranks.
+TEST(small_runs_take_no_more_than_planned) {
+    if (kAddressSanitizer) return skip("AddressSanitizer keeps what is freed");
+    const struct { const char *name, *args; bool resumes; } cases[] = {
+        {"one", "", true},
+        {"zero0", "--parallel.ranks=2 --log.trace=[2]", false},
+        {"zero1", "--parallel.ranks=2 --parallel.zero=1 --memory.offload=optimizer", true},
+        {"zero2", "--parallel.ranks=2 --parallel.zero=2 --checkpoint.async=false", false},
+        {"zero3", "--parallel.ranks=2 --parallel.zero=3", true}};
+    for (const auto& [name, args, resumes] : cases) {
+        const string config = tiny_program_config(
+            name, {{"model", {{"layers", 16}, {"channels", 32}}}, {"train", {{"steps", 4}}},
+                   {"eval", {{"every", 0}}}, {"checkpoint", {{"every", 3}}}});
+        for (const string more : {"", " --train.steps=6 --checkpoint.override='[\"train.steps\"]'"}) {
+            if (!more.empty() && !resumes) continue;
+            const Ran ran = train_gpt(config, args + more);
+            EXPECT(ran.code == 0, "%s%s: code %d, '%s'", args, more.c_str(), ran.code, ran.err.c_str());
+            expect_planned(name, args + more, 1e6);
+        }
+    }
 }
