@@ -100,6 +100,17 @@ TEST(blocks_of_nccl_fit_at_once) {
     EXPECT(h100.of_axis[3] == 32, "ZeRO alone has %d", h100.of_axis[3]);
 }
 
+// Rings of ZeRO and of all ranks have two neighbours, a route of a pipeline one. One rank has no buffers.
+TEST(buffers_of_nccl_are_those_of_its_channels) {
+    const auto mib = [](MeshShape s, const NcclBlocks& b) { return int(nccl_bytes(s, b) >> 20); };
+    const MeshShape dp = {8, 1, 1, 1, 8}, pp = {1, 2, 1, 1, 1};
+    EXPECT(mib({1, 1, 1, 1, 1}, nccl_blocks({1, 1, 1, 1, 1}, 132)) == 0);
+    const NcclBlocks of_dp = nccl_blocks(dp, 132), of_pp = nccl_blocks(pp, 132);
+    EXPECT(mib(dp, of_dp) == (32 + of_dp.of_axis[6]) * 2 * 12, "%d MiB", mib(dp, of_dp));
+    EXPECT(mib(pp, of_pp) == (2 * (of_pp.of_axis[0] + of_pp.of_axis[5] + of_pp.of_axis[6]) +
+                              2 * of_pp.of_route) * 12, "%d MiB", mib(pp, of_pp));
+}
+
 TEST(meshes_that_do_not_fit) {
     const auto error = [](Config c) {
         return test::fatal_of([&] { run_ranks(c, [](Config, const Mesh&) { return 0; }); });

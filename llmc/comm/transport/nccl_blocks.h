@@ -14,3 +14,13 @@ struct NcclBlocks {
 
 // Equal on all ranks: for the rank with the most communicators. processors: SMs of the smallest GPU.
 NcclBlocks nccl_blocks(const MeshShape& s, int processors);
+
+// An estimate of the device memory that NCCL takes for the rank with the most communicators:
+//
+//     communicators x blocks x neighbours x (10 + 2) MiB
+//
+// A block is a channel at most; NCCL opens fewer where links are slow. A channel has a buffer for each
+// neighbour: two in a ring, one on a route. The receiver's has the three protocols (NCCL_BUFFSIZE of 4 MiB,
+// 4.7 and 0.5 MiB) in whole pages of 2 MiB, 10 MiB, the sender's 2 MiB: as logged on eight H100 in
+// github.com/NVIDIA/nccl/issues/1685. Not measured here, for want of several GPUs.
+size_t nccl_bytes(const MeshShape& s, const NcclBlocks& blocks);

@@ -9,6 +9,7 @@
 #include "llmc/base/context.h"
 #include "llmc/base/guard/launcher.h"
 #include "llmc/comm/transport/launch.h"
+#include "llmc/comm/transport/nccl_blocks.h"
 #include "llmc/train/plan/measured_search.h"
 #include "llmc/train/plan/planned.h"
 #include "llmc/train/plan/print.h"
@@ -35,6 +36,14 @@ struct Remedy {
 };
 }  // namespace
 
+// Of a large GPU; a smaller one has fewer channels.
+static std::string nccl_text(const MeshShape& mesh) {
+    constexpr int kProcessors = 132;
+    const size_t bytes = nccl_bytes(mesh, nccl_blocks(mesh, kProcessors));
+    return fmt::format("not counted: NCCL's own buffers, {} at most by an estimate, of 12 MiB for each "
+                       "channel and neighbour\n", human_bytes(double(bytes)));
+}
+
 // The memory plan of the fullest rank: ranks of different stages differ, no others.
 static std::string memory_text(const Planned& p) {
     const PlannedDevice here(p);
@@ -50,8 +59,7 @@ static std::string memory_text(const Planned& p) {
         text = plan_text(cfg, model);
     }
     if (p.estimate.ranks > 1 && !ops::reached_by_host())
-        text += "not counted: NCCL's own buffers, of NCCL_BUFFSIZE (4 MiB by default) and more for each "
-                "channel and connection\n";
+        text += nccl_text(mesh_shape(cfg.parallel, p.estimate.ranks));
     return text;
 }
 
