@@ -139,14 +139,16 @@ static int run(Options& options) {
     }
     const auto body = [&](Config c, const Mesh& mesh) {
         const auto& to = options.export_to;
+        const bool trains = !to && !options.generate && !options.evaluate;
+        std::optional<RunLock> lock;
+        if (trains) lock.emplace(c.run.dir, mesh.world);
+        const RankFile ranks(c, mesh, trains);
         if (to) return precision_of(c, false).export_model(c, mesh, *to, options.overwrite);
         if (options.generate) {
             const Prompt prompt{*options.generate, options.chat, options.system};
             return precision_of(c, false).generate(c, mesh, prompt);
         }
         if (options.evaluate) return precision_of(c, false).evaluate(c, mesh);
-        const RunLock lock(c.run.dir, mesh.world);
-        const RankFile ranks(c, mesh);
         const Precision& p = precision_of(c, true);
         check_mesh(c, mesh.world.size);         // with the precision of a checkpoint
         return p.train(c, mesh);

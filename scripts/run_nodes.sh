@@ -27,13 +27,6 @@ done
 options=(-q -H "$list" -np $((count * per_host)) --map-by slot --bind-to none -x TRAIN_GPT_SECRET)
 if [ "$(id -u)" = 0 ]; then options+=(--allow-run-as-root); fi
 read -ra more <<<"${MPIRUN_OPTIONS:-}"
-# A host of mpirun without ranks would wait for ever for a host that is lost: ssh ends after three minutes
-# without an answer. The second name is that of Open MPI 5.
-if [[ ${MPIRUN_OPTIONS:-} != *rsh_agent* ]]; then
-    alive="-o ServerAliveInterval=20 -o ServerAliveCountMax=9"
-    export OMPI_MCA_plm_rsh_args=${OMPI_MCA_plm_rsh_args-$alive}
-    export PRTE_MCA_plm_ssh_args=${PRTE_MCA_plm_ssh_args-$alive}
-fi
 # shellcheck source=scripts/child.sh
 source scripts/child.sh
 run_child mpirun "${options[@]}" "${more[@]}" ./train_gpt "$@"

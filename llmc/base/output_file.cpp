@@ -109,7 +109,7 @@ static bool is_file_of_run(const std::string& path) {
     const bool numbered = name.starts_with(kStep) && digits > kStep.size();     // step_5, step_5.damaged
     if (numbered && (digits == name.npos || name[digits] == '.')) return true;
     if (file_exists(folder.string() + "/manifest.json")) return true;           // a checkpoint
-    const bool inside = below == "ranks" || below == "answers";
+    const bool inside = below.starts_with("ranks") || below == "answers";
     return inside && file_exists(folder.parent_path().string() + "/metrics.jsonl");
 }
 

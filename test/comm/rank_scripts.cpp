@@ -239,6 +239,24 @@ TEST(mpirun_and_variables_of_torchrun_contradict) {
            has(ran.err, "unset RANK WORLD_SIZE"), "code %d, '%s'", ran.code, ran.err.c_str());
 }
 
+// Ranks that wait see who makes progress: by files, as in training, and beside those of a run that trains.
+TEST(ranks_that_evaluate_see_each_other) {
+    if (no_mpi()) return skip("no mpirun, or built without MPI");
+    const string config = tiny_program_config("talks"), dir = folder("talks");
+    const Ran trained = run("./train_gpt " + config + " --train.steps=1 --checkpoint.every=1");
+    const string files = dir + "/ranks_that_read";
+    const Ran ran = run("mkdir " + dir + "/ranks; >" + dir + "/ranks/0.json; FAULT=load:0:2000 mpirun -q "
+                        "--allow-run-as-root --oversubscribe --bind-to none -np 2 ./train_gpt " + config +
+                        " --evaluate=loss --run.hang_timeout=4 >" + dir + "/text & i=0; "
+                        "until [ -e " + files + "/0.json ] && [ -e " + files + "/1.json ]; do "
+                        "sleep 0.02; i=$((i+1)); [ $i -lt 300 ] || break; done; "
+                        "cat " + files + "/0.json " + dir + "/ranks/*; wait $!; ls -d " + files);
+    EXPECT(trained.code == 0, "code %d, '%s'", trained.code, trained.err.c_str());
+    EXPECT(ran.out.starts_with("{\"event\":\"rank\",\"rank\":0,") &&
+           has(ran.out, "load") && std::count(ran.out.begin(), ran.out.end(), '\n') == 1, "'%s' '%s'",
+           ran.out.c_str(), ran.err.c_str());
+}
+
 // A daemon of mpirun, a connection or a supervisor is lost: mpirun's own codes are restartable.
 TEST(codes_of_mpirun_are_documented_ones) {
     const string bin = folder("ends");

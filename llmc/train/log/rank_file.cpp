@@ -72,10 +72,10 @@ static std::string text_of_ranks(const std::vector<Doing>& all, const MeshShape&
     return text;
 }
 
-RankFile::RankFile(const Config& cfg, const Mesh& mesh) {
+RankFile::RankFile(const Config& cfg, const Mesh& mesh, bool trains) {
     const bool first = progress_page && context.progress == progress_page->ranks;
-    if (!first) return;
-    folder_ = cfg.run.dir + "/ranks";
+    if (!first || (!trains && mesh.world.size == 1)) return;
+    folder_ = cfg.run.dir + (trains ? "/ranks" : "/ranks_that_read");
     path_ = folder_ + "/" + std::to_string(mesh.rank) + ".json";
     const MeshShape shape = mesh_shape(cfg.parallel, mesh.world.size);
     const double limit = cfg.run.hang_timeout, asked = limit > 0 ? std::min(kPeriod, limit / 4) : kPeriod;

@@ -1,4 +1,5 @@
-// What each rank of this process does now, in run.dir/ranks/RANK.json, for --watch.
+// What each rank of this process does now, in run.dir/ranks/RANK.json, for --watch. Programs that read a run
+// may run beside it: their ranks write to run.dir/ranks_that_read, for each other alone.
 #pragma once
 #include <condition_variable>
 #include <mutex>
@@ -15,8 +16,8 @@
 // for a slow rank is taken for the hang. The supervisor reads and writes no file: whoever ends hangs must
 // never wait for a disk. A file that cannot be written is left out. The end of the run removes the file.
 struct RankFile {
-    // Later ranks of a process, and ranks without a supervisor, write nothing.
-    RankFile(const Config& cfg, const Mesh& mesh);
+    // Later ranks of a process, ranks without a supervisor, and a single rank that only reads, write nothing.
+    RankFile(const Config& cfg, const Mesh& mesh, bool trains);
     ~RankFile();
     RankFile(const RankFile&) = delete;
 

@@ -48,6 +48,7 @@ void import_weights(Zero& zero, const ForeignModel& foreign) {
 }
 
 void Checkpoint::load_weights(const std::string& init) {
+    phase(Phase::Load, 0);
     if (!is_foreign(init)) {
         const Origin origin = open_checkpoint(init, mesh.world);
         return load_state(zero, origin.folder, origin.manifest, false);
