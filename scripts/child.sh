@@ -34,8 +34,8 @@ run_child() {
     child=0
 }
 
-# The exit code of mpirun, in $code, as one of train_gpt's: other codes (137, 205 ...) mean that a host, its
-# connection, its daemon orted or a supervisor is gone. mpirun prints nothing of these with -q.
+# Turns mpirun's exit code, in $code, into one of train_gpt's. Other codes (137, 205 ...) mean that a host,
+# its connection, its daemon orted or a supervisor is gone; mpirun -q prints nothing then.
 documented_code() {
     case $code in
         0 | 1 | 7[5-9]) return ;;

@@ -1,10 +1,10 @@
-// Contents of the files that a run reads: a checkpoint records them, so that a resumed run notices changed
+// Sizes and hashes of the files that a run reads. Each checkpoint has them: a resumed run refuses changed
 // data under an old name, and accepts equal data under a new name.
 //
-// The hash of a file is XXH3 of its bytes; of a shard, of its ids. Of more than kHashedWhole bytes it is XXH3
-// of kHashedBlocks blocks, spread evenly from the first byte to the last: a start reads at most 2 MiB of each
-// large shard, however large the set is, and no time stamp is trusted. A replaced, cut or shifted file
-// differs in its size or in nearly every block; an edit of a few ids in the middle of a large shard may pass.
+// A file's hash is XXH3 of its bytes, a shard's of its ids. A file above kHashedWhole bytes is hashed in
+// part: kHashedBlocks blocks, spread evenly from first to last byte. A start thus reads at most 2 MiB
+// of each large shard. Time stamps do not count. A replaced, cut or shifted file differs in its size or in
+// nearly every block. The hash may miss an edit of a few ids in the middle of a large shard.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -108,6 +108,7 @@ static std::string standard_input(const Heartbeat& heartbeat) {
 static std::string text_of(const Prompt& prompt, const Axis& world) {
     if (prompt.text != "-") return prompt.text;
     std::string text;
+    if (world.index == 0 && on_terminal(0)) fputs("note: type the text, and end it with ^D\n", stderr);
     run_on_rank_0(world, [&](const Heartbeat& heartbeat) { text = standard_input(heartbeat); });
     take_from_rank_0(world, text);
     if (text.ends_with('\n')) text.pop_back();

@@ -10,13 +10,13 @@
 #include "llmc/base/check.h"
 #include "llmc/base/host/start_thread.h"
 
-static constexpr size_t kMostHead = 1 << 16;        // bytes of a request
-static constexpr size_t kMostIncoming = 200;        // connections whose request is not yet whole
-static constexpr size_t kMostWhole = 200;           // requests that wait for a thread
-static constexpr int kReads = 16;                   // of a connection, before the others have their turn
-static constexpr int kWakeMs = 200;                   // milliseconds: deadlines are late by so much at most
-static constexpr double kSendSeconds = 30;          // for an answer, and for each part of a stream
-static constexpr double kDropSeconds = 1;           // for the rest of a request that was refused
+static constexpr size_t kMostHead = 1 << 16;        // bytes of the head of a request
+static constexpr size_t kMostIncoming = 200;        // connections with a part of a request
+static constexpr size_t kMostWhole = 200;           // whole requests, which wait for a thread
+static constexpr int kReads = 16;                   // in a row from one connection
+static constexpr int kWakeMs = 200;                  // milliseconds between looks at deadlines
+static constexpr double kSendSeconds = 30;          // to send an answer, or a part of a stream
+static constexpr double kDropSeconds = 1;           // to read the rest of a refused request
 
 // ---------------------------------------------------------------------------------------------------------
 // requests

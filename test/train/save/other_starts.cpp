@@ -1,6 +1,7 @@
 // ./train_gpt starts again: with other data, another batch, more steps, from a folder by its name.
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 
 #include "llmc/base/files.h"
 #include "llmc/base/output_file.h"
@@ -187,4 +188,29 @@ TEST(validation_does_not_depend_on_the_batch) {
     EXPECT_NEAR(row["perplexity"].get<double>(), std::exp(loss[0]), 1e-2);
     EXPECT(row["tokens"] == 2976 && has(whole.out, "perplexity"), "'%s'",
            whole.out.c_str());
+}
+
+// The bytes that come in stand before the text, but for a last newline.
+TEST(a_text_from_standard_input) {
+    const string config = tiny_program_config("prose", text_config());
+    EXPECT(train_gpt(config).code == 0, "a run");
+    const string most = "./train_gpt " + config + " --sample.tokens=9 --generate=", in = folder("typed");
+    const auto read_in = [&](const string& text) {
+        std::ofstream(in, std::ios::binary) << text;
+        return run(most + "- <" + in);
+    };
+    const Ran named = run(most + "'the page'");
+    for (const char* text : {"the page", "the page\n"}) EXPECT(read_in(text).out == named.out);
+    EXPECT(run("{ printf 'the '; sleep 0.2; printf page; } | " + most + "-").out == named.out);
+    const Ran empty = run(most + "''");
+    EXPECT(read_in("").out == empty.out && run(most + "- <&-").out == empty.out && empty.code == 0);
+    string longer = "the page reads ";      // than the context of 32 tokens
+    for (int i = 0; i < 9; i++) longer += longer;
+    for (const string& text : {string("a\0b", 3), string("\xff\xc3"), longer}) {
+        const Ran ran = read_in(text);
+        EXPECT(ran.code == 0 && ran.out.starts_with(text) && ran.out.size() > text.size() + 1);
+    }
+    if (run("script -qec true /dev/null").code != 0) return skip("no script(1)");
+    const Ran typed = run("printf 'the page\\n' | timeout 20 script -qec '" + most + "-' /dev/null");
+    EXPECT(typed.code == 0 && has(typed.out, "end it with ^D"), "'%s'", typed.out.c_str());
 }
