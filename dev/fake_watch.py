@@ -101,9 +101,9 @@ def norms_row(step):
 
 def rank(number, step, collective, seconds, age, each=4):
     """Seen `age` seconds ago, when it had done the same for `seconds`."""
-    return {"rank": number, "host": f"node{number // each + 1}", "dp": number // 4, "pp": number // 2 % 2,
-            "tp": number % 2, "doing": "train", "step": step, "collective": collective,
-            "seconds": round(seconds + age, 1), "age": age}
+    place = {"dp": number // 4, "pp": number // 2 % 2, "tp": number % 2}
+    return {"rank": number, "host": f"node{number // each + 1}", "place": place, "doing": "train",
+            "step": step, "collective": collective, "seconds": round(seconds + age, 1), "age": age}
 
 
 def ranks(step, hosts=2, each=4):

@@ -31,6 +31,8 @@ struct Point {
     size_t kind = 0;            // of kKinds
     int muon = 0;               // 2: cautious
     int offload = 0;
+    const char* order = "tp,pp,dp";
+    bool clips = true;
 
     // "2 1 4 3 block 1 2 0 1 7 2 1"
     static Point parse(const char* words) {
@@ -48,11 +50,11 @@ struct Point {
     }
     std::string text() const {
         return fmt::format("dp {} tp {} pp {} zero {} recompute {}, {} virtual stages, micro-batch {}, "
-                           "group {}{}, kind {}{}{}",
+                           "group {}{}, kind {}{}{}, order {}",
                            dp, tp, pp, zero, recompute, virtual_stages, micro_batch, zero_group,
                            native ? ", native" : bf16_wire ? ", bf16 on the wire" : "", kind,
                            muon == 2 ? ", cautious Muon" : muon ? ", Muon" : "",
-                           offload ? ", optimizer offloaded" : "");
+                           offload ? ", optimizer offloaded" : "", order);
     }
     Config config() const {
         Config cfg = lattice_config();
@@ -61,7 +63,9 @@ struct Point {
         cfg.parallel.zero = zero, cfg.parallel.zero_group = zero_group;
         cfg.parallel.virtual_stages = virtual_stages;
         cfg.parallel.schedule = virtual_stages > 1 ? "interleaved" : "1f1b";
+        cfg.parallel.order = order;
         cfg.parallel.overlap = overlap;
+        if (!clips) cfg.optimizer.grad_clip = 0;
         cfg.parallel.reduce = native ? "native" : "ordered";
         cfg.parallel.reduce_dtype = bf16_wire ? "bf16" : "fp32";
         cfg.memory.recompute = recompute;

@@ -46,9 +46,9 @@ inline std::map<std::string, uint64_t> sent(const Walk& w) {
 }
 inline std::map<std::string, uint64_t> sent(const Mesh& mesh) {
     std::map<std::string, uint64_t> bytes;
-    for (int a = 0; a < kAxes; a++)
+    for (int a = 0; a < kGroups; a++)
         for (int v = 0; v < kVerbs; v++)
-            if (const Group* g = (mesh.*mesh_axes[a]).group; g && g->moved[v].calls)
-                bytes[std::string(axis_names[a]) + "." + verb_names[v]] = g->moved[v].bytes;
+            if (const Group* g = (mesh.*group_rows[a].axis).group; g && g->moved[v].calls)
+                bytes[std::string(group_rows[a].name) + "." + verb_names[v]] = g->moved[v].bytes;
     return bytes;
 }

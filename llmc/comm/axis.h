@@ -78,7 +78,7 @@ struct Axis {
 // A rank's index on an axis that has no communicator (dp), and the size of the axis.
 struct Position { int index = 0, size = 1; };
 
-// rank = ((dp.index * pp.size + pp.index) * cp.size + cp.index) * tp.size + tp.index. One rank by default.
+// A rank's axes and groups: rows of comm/mesh.h. One rank by default.
 struct Mesh {
     Position dp;            // which samples; gradients are summed over shard and replica
     Axis pp, cp, tp;

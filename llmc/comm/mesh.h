@@ -1,37 +1,78 @@
-// The mesh: the axes of ranks.
-//
-//     rank = ((dp.index * pp.size + pp.index) * cp.size + cp.index) * tp.size + tp.index
+// The communicators of a rank, a row each: slices of the grid of ranks (base/config/axes.h).
 #pragma once
 #include <array>
+#include <span>
 
-#include "llmc/base/config/config.h"
+#include "llmc/base/config/axes.h"
 #include "llmc/comm/axis.h"
 
-struct MeshShape {
-    int dp = 1, pp = 1, cp = 1, tp = 1;
-    int shard = 1;                      // ranks of dp x cp per copy of the sharded state
+// The ranks of a grid that differ from a rank on some of the axes alone, ascending.
+struct GridSlice {
+    struct Digit {
+        int size, stride;
+    };
+    int size = 1, index = 0;            // number of ranks; the rank's own index
+    int lowest = 0;                     // the rank where the axes that vary have index 0
+    int first = 0, step = 1;            // of a part: which ranks of the whole slice
+    std::array<Digit, 8> digits = {};   // axes of several ranks that vary, the innermost first
+    size_t axes = 0;
+
+    int rank(int i) const {
+        int at = first + i * step, rank = lowest;
+        for (size_t d = 0; d < axes; d++) {
+            rank += at % digits[d].size * digits[d].stride;
+            at /= digits[d].size;
+        }
+        return rank;
+    }
 };
+struct GridAxis {
+    int size;
+    bool varies;
+};
+GridSlice grid_slice(std::span<const GridAxis> grid, int rank);       // the innermost axis first
+GridSlice grid_slice(const MeshShape& s, unsigned axes, int rank);    // axes: those that vary, as bits
 
-// Sizes of the axes of a job. REQUIRES: tp pp cp divides `ranks`.
-MeshShape mesh_shape(const ParallelConfig& p, int ranks);
+// Which ranks of a slice form a group.
+enum class SlicePart : uint8_t {
+    All,
+    Shard,              // consecutive ones: MeshShape::shard of them
+    Replica,            // those with the same index of Shard
+    Ends,               // the first and the last; others are alone
+};
+struct GroupRow {
+    const char* name;
+    Axis Mesh::*axis;
+    unsigned over;      // axes on which members differ
+    SlicePart part;
+    int nccl_blocks;    // share of the thread blocks of NCCL: what is waited for most has most
+    bool messages = false;      // between neighbours; each has a route of NCCL's
+};
+inline constexpr int kGroups = 7;
+inline constexpr GroupRow group_rows[kGroups] = {
+    {"pp", &Mesh::pp, axis_bit(kPp), SlicePart::All, 1, true},
+    {"cp", &Mesh::cp, axis_bit(kCp), SlicePart::All, 4},
+    {"tp", &Mesh::tp, axis_bit(kTp), SlicePart::All, 8},
+    {"shard", &Mesh::shard, kGradientAxes, SlicePart::Shard, 8},
+    {"replica", &Mesh::replica, kGradientAxes, SlicePart::Replica, 4},
+    {"tied", &Mesh::tied, axis_bit(kPp), SlicePart::Ends, 2},
+    {"world", &Mesh::world, kAllAxes, SlicePart::All, 1},
+};
+size_t index_of_group(std::string_view name);
+GridSlice group_slice(const MeshShape& s, size_t group, int rank);
 
-// A rank's place in its communicator of an axis: index, number of members, and colour as in MPI_Comm_split.
+// A rank's place in its communicator of a group: index, number of members, and colour as in MPI_Comm_split.
 // The colour is the lowest rank of the members.
 struct Place { int index, size, color; };
-
-inline constexpr int kAxes = 7;             // axes with communicators
-extern const char* const axis_names[kAxes];
-extern Axis Mesh::*const mesh_axes[kAxes];
-std::array<Place, kAxes> places_of(const MeshShape& s, int rank);       // in the order of axis_names
-Position data_parallel_of(const MeshShape& s, int rank);
+Place place_of(const MeshShape& s, size_t group, int rank);
 
 struct Together;        // ranks of this process that have a GPU each: nccl.h
 
 // A rank's mesh with its communicators; groups of one rank have no transport.
 struct RankMesh {
     Mesh mesh;
-    std::array<Place, kAxes> places;
-    Group groups[kAxes];
+    std::array<Place, kGroups> places;
+    Group groups[kGroups];
     bool ring = false;                  // the last stage of a pipeline sends to the first, and back
     std::shared_ptr<Together> together; // null: the only rank of this process
 

@@ -256,7 +256,7 @@ TEST(processes) {
         c.parallel.reduce_dtype = !strcmp(reduce, "bf16") ? "bf16" : "fp32";
         if (turn++ == 0) mpi_begin();
         RankMesh ranks(c.parallel, launcher().world, launcher().rank);
-        for (int axis = 0; axis < kAxes; axis++)
+        for (int axis = 0; axis < kGroups; axis++)
             join_mpi(ranks.groups[axis], ranks.places[size_t(axis)].color, ranks.places[size_t(axis)].index);
         // as if a count could say 1,000 bytes at most
         if (!strcmp(reduce, "messages")) ranks.mesh.shard.group->message = 1000;

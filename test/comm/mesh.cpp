@@ -12,8 +12,10 @@
 // The members of each axis are the ranks that differ in a single coordinate.
 static void check_mesh_members(Config c, int dp, int pp, int tp) {
     const int ranks = dp * pp * tp;
+    const MeshShape shape = mesh_shape(c.parallel, ranks);
+    const int per_dp = stride_of(shape, kDp), per_pp = stride_of(shape, kPp), per_tp = stride_of(shape, kTp);
     run_threads(c, [=](Config, const Mesh& m) {
-        EXPECT(m.rank == (m.dp.index * pp + m.pp.index) * tp + m.tp.index);
+        EXPECT(m.rank == m.dp.index * per_dp + m.pp.index * per_pp + m.tp.index * per_tp);
         EXPECT(m.dp.size == dp && m.pp.size == pp && m.tp.size == tp && m.cp.size == 1 &&
                m.world.size == ranks);
         const auto members = [&](const Axis& a) {
@@ -28,15 +30,15 @@ static void check_mesh_members(Config c, int dp, int pp, int tp) {
                        m.rank, i, got[size_t(i)]);
             EXPECT(got[size_t(a.index)] == m.rank, "%s", name);
         };
-        const int per_dp = pp * tp, z = c.parallel.zero_group ? c.parallel.zero_group : dp;
-        expect(m.tp, m.rank - m.tp.index, 1, "tp");
-        expect(m.pp, m.rank - m.pp.index * tp, tp, "pp");
+        const int z = c.parallel.zero_group ? c.parallel.zero_group : dp;
+        expect(m.tp, m.rank - m.tp.index * per_tp, per_tp, "tp");
+        expect(m.pp, m.rank - m.pp.index * per_pp, per_pp, "pp");
         expect(m.world, 0, 1, "world");
         expect(m.shard, m.rank - m.dp.index % z * per_dp, per_dp, "shard");
         expect(m.replica, m.rank - m.dp.index / z * z * per_dp, z * per_dp, "replica");
         const bool ties = pp > 1 && (m.pp.index == 0 || m.pp.index == pp - 1);
         EXPECT(m.tied.size == (ties ? 2 : 1) && m.shard.size == z && m.replica.size == dp / z);
-        if (ties) expect(m.tied, m.rank - m.pp.index * tp, (pp - 1) * tp, "tied");
+        if (ties) expect(m.tied, m.rank - m.pp.index * per_pp, (pp - 1) * per_pp, "tied");
         return 0;
     });
 }
@@ -50,33 +52,11 @@ TEST(members_of_axes) {
     check_mesh_members(c, 6, 2, 1);
     c.parallel.zero_group = 2;
     check_mesh_members(c, 6, 2, 1);
-}
-
-// Gradients are partial over dp x cp: together shard and replica have every rank of the same pp and tp once,
-// and consecutive ranks of dp x cp share a copy. Also with cp, which no run has yet.
-TEST(gradients_are_summed_over_context_parallel_ranks) {
-    for (const MeshShape s : {MeshShape{2, 1, 2, 1, 4}, MeshShape{2, 2, 2, 2, 2}, MeshShape{3, 1, 2, 2, 3},
-                              MeshShape{1, 2, 4, 1, 2}, MeshShape{3, 2, 1, 2, 1}}) {
-        for (int rank = 0; rank < s.dp * s.pp * s.cp * s.tp; rank++) {
-            const int tp = rank % s.tp, cp = rank / s.tp % s.cp, pp = rank / s.tp / s.cp % s.pp,
-                      dp = rank / s.tp / s.cp / s.pp, copy = dp * s.cp + cp,
-                      own = copy % s.shard, group = copy / s.shard;
-            const auto of_copy = [&](int i) {
-                return ((i / s.cp * s.pp + pp) * s.cp + i % s.cp) * s.tp + tp;
-            };
-            const auto at = places_of(s, rank);
-            const Place shard = at[3], replica = at[4];
-            EXPECT(data_parallel_of(s, rank).index == dp && at[0].index == pp && at[1].index == cp &&
-                   at[2].index == tp, "rank %d lies elsewhere", rank);
-            EXPECT(shard.size == s.shard && replica.size == s.dp * s.cp / s.shard, "%d shards, %d copies",
-                   shard.size, replica.size);
-            EXPECT(shard.index == own && replica.index == group, "rank %d", rank);
-            EXPECT(shard.color == of_copy(copy - own), "rank %d: shard of rank %d", rank,
-                   shard.color);
-            EXPECT(replica.color == of_copy(own), "rank %d: copy of rank %d", rank, replica.color);
-        }
+    for (const char* order : {"pp,tp,dp", "dp,tp,pp", "tp,dp,pp"}) {
+        c = config_of(12, 2, 3);
+        c.parallel.order = order;
+        check_mesh_members(c, 2, 3, 2);
     }
-    EXPECT(mesh_shape({.tp = 2, .cp = 2}, 8).shard == 4, "shards are over all of dp x cp");
 }
 
 // All communicators of a middle stage, the rank with the most, leave half of the GPU. An axis alone has as
@@ -87,10 +67,10 @@ TEST(blocks_of_nccl_fit_at_once) {
                                   MeshShape{4, 4, 1, 8, 2}, MeshShape{1, 2, 1, 1, 1},
                                   MeshShape{8, 1, 1, 8, 8}, MeshShape{2, 4, 2, 8, 4}}) {
             const NcclBlocks b = nccl_blocks(s, processors);
-            const int sizes[kAxes] = {s.pp, s.cp, s.tp, s.shard, s.dp * s.cp / s.shard, s.pp, 2};
+            const int sizes[kGroups] = {s.pp, s.cp, s.tp, s.shard, s.dp * s.cp / s.shard, s.pp, 2};
             int all = s.pp == 1 ? 0 : s.pp == 2 ? 2 * b.of_route : 4 * b.of_route, count = s.pp == 1 ? 0 : 4;
-            for (int i = 0; i < kAxes; i++) {
-                EXPECT(b.of_axis[i] >= 1 && b.of_axis[i] <= 32, "%d of %s", b.of_axis[i], axis_names[i]);
+            for (int i = 0; i < kGroups; i++) {
+                EXPECT(b.of_axis[i] >= 1 && b.of_axis[i] <= 32, "%d of %s", b.of_axis[i], group_rows[i].name);
                 if (sizes[i] > 1) all += b.of_axis[i], count++;
             }
             EXPECT(all <= std::max(processors / 2, count), "%d blocks of %d processors, dp %d pp %d tp %d",
@@ -156,6 +136,9 @@ TEST(meshes_that_do_not_fit) {
     c = config_of(2);
     c.parallel.cp = 2;
     has(c, {"parallel.cp = 2"});
+    c = config_of(4, 2);
+    c.parallel.order = "tp,pp";
+    has(c, {"parallel.order = tp,pp", "dp of 2 ranks is left out", "as in tp,pp,dp"});
     c = config_of(2);
     c.parallel.transport = "mpi";
     has(c, {"parallel.transport = mpi", "mpirun -np 2"});
@@ -241,6 +224,10 @@ TEST(placements_that_cost_speed_are_warned_of) {
     const Placement elsewhere = placed("b", 0, 0);
     expect(lines({a, elsewhere}, 2), "parallel.tp = 2 spans hosts: rank 0 is on a, rank 1 on b");
     expect(lines({a, a, elsewhere, elsewhere}, 2), "");
+    Config c = config_of(4, 2);
+    c.parallel.order = "dp,tp";
+    const Placements four = {a, a, elsewhere, elsewhere};
+    expect(placement_warnings(c, four, hosts_of(four)).front(), "rank 0 is on a, rank 2 on b");
     expect(lines({placed("a", 0, 2), placed("a", 2, 2)}), "a: rank 0 sees 2 GPUs that no other rank sees");
     expect(lines({placed("a", 0, 8), placed("a", 0, 8)}), "");
     Placement docker = placed("a", 0, 8);

@@ -79,19 +79,21 @@ static void expect_same_run(const string& name, const string& reference) {
 }
 
 // The table of the start: a line for each rank, in order, with its host, its threads and its coordinates.
-static void expect_table(const string& out, int ranks, int tp, int pp) {
-    const int dp = ranks / tp / pp;
-    const string title = fmt::format("{} ranks: dp {} x pp {} x tp {}, tp innermost\n", ranks, dp, pp, tp);
+static void expect_table(const string& out, int ranks, int tp, int pp, int tp_outside) {
+    const int dp = ranks / tp / pp, outer = tp_outside ? tp : dp, inner = tp_outside ? dp : tp;
+    const string first = tp_outside ? "tp" : "dp", last = tp_outside ? "dp" : "tp";
+    const string title = fmt::format("{} ranks: {} {} x pp {} x {} {}, {} innermost\n", ranks, first, outer,
+                                     pp, last, inner, last);
     const size_t at = out.find(title);
     EXPECT(at != string::npos, "no '%s' in '%s'", title.c_str(), out.c_str());
     std::istringstream lines(out.substr(std::min(out.size(), at + title.size())));
     string line;
     std::getline(lines, line);
-    EXPECT(words_of(line) == "rank host device dp pp tp", "columns '%s'", line.c_str());
+    EXPECT(words_of(line) == "rank host device " + first + " pp " + last, "columns '%s'", line.c_str());
     for (int r = 0; r < ranks; r++) {
         std::getline(lines, line);
-        const string want = fmt::format("{} {} cpu, 1 thread {} {} {}", r, host_name(), r / tp / pp,
-                                        r / tp % pp, r % tp);
+        const string want = fmt::format("{} {} cpu, 1 thread {} {} {}", r, host_name(), r / inner / pp,
+                                        r / inner % pp, r % inner);
         EXPECT(words_of(line) == want, "'%s', expected '%s'", line.c_str(), want.c_str());
     }
 }
@@ -105,13 +107,14 @@ TEST(a_run_is_that_of_one_rank) {
         int ranks;
         bool mpi;
         const char* args;
-        int tp = 1, pp = 1;
+        int tp = 1, pp = 1, tp_outside = 0;
     } const cases[] = {
         {8, false, "--parallel.tp=2 --parallel.pp=2 --parallel.zero=3", 2, 2},
         {4, false, "--parallel.zero=2 --parallel.zero_group=2 --memory.recompute=block"},
         {4, false, "--parallel.pp=2 --parallel.virtual_stages=2 --parallel.schedule=interleaved", 1, 2},
         {2, true, "--parallel.pp=2", 1, 2},
-        {4, true, "--parallel.tp=2 --parallel.zero=3 --memory.offload=optimizer", 2},
+        {4, true, "--parallel.tp=2 --parallel.zero=3 --memory.offload=optimizer "
+                  "--parallel.order=dp,pp,tp", 2, 1, 1},
     };
     for (const auto& c : cases) {
         if (c.mpi && no_mpi()) return test::skip("no mpirun here, or a build without MPI");
@@ -119,7 +122,7 @@ TEST(a_run_is_that_of_one_rank) {
         const string name = "many" + std::to_string(&c - cases);
         const Ran ran = on_ranks(c.ranks, c.mpi, config_of(name), c.args);
         EXPECT(ran.code == 0, "%s: code %d, '%s'", c.args, ran.code, ran.err.c_str());
-        expect_table(ran.out, c.ranks, c.tp, c.pp);
+        expect_table(ran.out, c.ranks, c.tp, c.pp, c.tp_outside);
         EXPECT(rows_of(name, "start").at(0)["world"] == c.ranks, "%s",
                rows_of(name, "start").at(0).dump().c_str());
         expect_same_run(name, "one");
@@ -142,7 +145,8 @@ static std::span<const char* const> tried(std::span<const char* const> meshes) {
 
 TEST(checkpoints_do_not_know_the_mesh) {
     if (kAddressSanitizer) return skip("test/train/save/resume.cpp goes from mesh to mesh in one process");
-    const char* const meshes[] = {"--parallel.tp=2 --parallel.pp=2 --parallel.zero=3", "--parallel.pp=4",
+    const char* const meshes[] = {"--parallel.tp=2 --parallel.pp=2 --parallel.zero=3",
+                                  "--parallel.pp=4 --parallel.order=dp,pp",
                                   "--parallel.zero=1 --parallel.zero_group=4"};
     const string still = " --optimizer.lr=0 --sample.every=0 --train.steps=1 --checkpoint.every=1";
     train_gpt(config_of("still"), still);

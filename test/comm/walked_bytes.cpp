@@ -61,7 +61,7 @@ TEST(processes) {
         for (const char* dtype : {"fp32", "bf16"}) {
             const Config c = config_on(0, reduce, dtype);
             RankMesh ranks(c.parallel, launcher().world, launcher().rank);
-            for (int a = 0; a < kAxes; a++)
+            for (int a = 0; a < kGroups; a++)
                 join_mpi(ranks.groups[a], ranks.places[size_t(a)].color, ranks.places[size_t(a)].index);
             expect_walked(c, ranks.mesh);
             ranks.mesh.shard.barrier();

@@ -73,8 +73,8 @@ static void expect_walked(const std::string& name, const Config& cfg) {
     run_threads(cfg, [&](Config c, const Mesh& mesh) {
         const std::string where = fmt::format("{}, rank {}", name, mesh.rank);
         Tiny t(c, false, mesh);
-        for (Axis Mesh::*const axis : mesh_axes)
-            if (Group* g = (mesh.*axis).group) std::fill_n(g->moved, kVerbs, Moved());
+        for (const GroupRow& row : group_rows)
+            if (Group* g = (mesh.*row.axis).group) std::fill_n(g->moved, kVerbs, Moved());
         Loader data(t.set, c.train.micro_batch, 0, mesh.dp.index, mesh.dp.size);
         Floors floors;
         launch_observer = &floors.observer;

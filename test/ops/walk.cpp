@@ -15,8 +15,8 @@ static void expect_walked(const std::string& name, Config cfg) {
     std::vector<std::map<std::string, uint64_t>> moved(static_cast<size_t>(ranks));
     run_threads(cfg, [&](Config c, const Mesh& mesh) {
         Tiny t(c, false, mesh);
-        for (int a = 0; a < kAxes; a++)
-            if (Group* g = (mesh.*mesh_axes[a]).group) std::fill_n(g->moved, kVerbs, Moved());
+        for (int a = 0; a < kGroups; a++)
+            if (Group* g = (mesh.*group_rows[a].axis).group) std::fill_n(g->moved, kVerbs, Moved());
         Loader data(t.set, c.train.micro_batch, 0, mesh.dp.index, mesh.dp.size);
         done[size_t(mesh.rank)] = walk_of(ops::target(), [&] {
             t.model.pipeline.run(data);
@@ -62,6 +62,7 @@ TEST(what_is_walked_is_done_on_every_mesh) {
                                  .kind = 10},
                            Point{.dp = 2, .tp = 1, .pp = 2, .zero = 3, .recompute = "block", .kind = 10},
                            Point{.dp = 2, .tp = 2, .pp = 1, .zero = 2, .kind = 8, .muon = 1},
+                           Point{.dp = 2, .tp = 2, .pp = 2, .zero = 3, .order = "pp,dp,tp"},
                            Point{.dp = 2, .tp = 1, .pp = 1, .native = 1},
                            Point{.dp = 2, .tp = 1, .pp = 1, .bf16_wire = true},
                            Point{.dp = 2, .tp = 1, .pp = 2, .native = 1, .bf16_wire = true},

@@ -130,6 +130,7 @@ struct ParallelConfig {
     Choice<TransportKind> transport = TransportKind::Auto;
     Choice<PipelineSchedule> schedule = PipelineSchedule::OneFOneB;
     int virtual_stages = 1;
+    std::string order = "tp,pp,dp";
     bool overlap = true;
     Choice<ReduceOrder> reduce = ReduceOrder::Auto;
     Choice<ReduceDtype> reduce_dtype = ReduceDtype::Fp32;
@@ -141,6 +142,7 @@ struct ParallelConfig {
         f("zero", zero, kZeroHelp, range(0, int(std::size(kZeroStages)) - 1));
         f("zero_group", zero_group, "ranks that hold one copy of what zero shards; 0: all",
           range(0, 1 << 20));
+        f("order", order, "axes of the mesh from the innermost, whose ranks are neighbours and share a host");
         f("ranks", ranks, "ranks of the job; 0: as many as were launched", range(0, 1 << 20));
         f("transport", transport, "of messages between ranks");
         f("schedule", schedule, "order of micro-batches in the pipeline");

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "llmc/base/check.h"
+#include "llmc/base/config/axes.h"
 #include "llmc/base/config/fields.h"
 #include "llmc/base/console.h"
 #include "llmc/base/host/version.h"
@@ -17,9 +18,14 @@ static void missing(bool asked, Config& cfg, const char* path, const char* what,
           value, what, instead);
 }
 
+static std::string setting_of(const AxisRow& a) { return std::string("parallel.") + a.name; }
+
 static void check_parallel(Config& c) {
     const ParallelConfig& p = c.parallel;
-    missing(p.cp > 1, c, "parallel.cp", "context parallelism is", "1");
+    for (const AxisRow& a : axis_rows)
+        missing(a.missing && p.*a.setting > 1, c, setting_of(a).c_str(), a.missing, "1");
+    const std::string order = order_mistake(p, 1);
+    CHECK_INPUT(order.empty(), "{}", order);
     CHECK_INPUT(has_chunks(p.schedule) || p.virtual_stages == 1,
                 "parallel.virtual_stages = {}: only parallel.schedule = interleaved has virtual stages",
                 p.virtual_stages);
@@ -138,12 +144,24 @@ static int largest_divisor(int n, int most) {
     return d;
 }
 
+// Texts of the axes of this version whose sizes are settings.
+template <class F> static std::string joined(const char* between, F&& text_of) {
+    std::string all;
+    for (const AxisRow& a : axis_rows)
+        if (a.setting && !a.missing) all += (all.empty() ? "" : between) + text_of(a);
+    return all;
+}
+
 std::string mesh_mistake(const ParallelConfig& p, const ModelConfig& m, int ranks) {
-    const int unit = p.tp * p.pp;
+    const int unit = model_ranks(p);
     if (ranks % unit)
-        return fmt::format("parallel.tp x parallel.pp = {} x {} = {} does not divide the {} of this job: "
-                           "start a multiple of {} ranks, or make parallel.tp or parallel.pp smaller",
-                           p.tp, p.pp, unit, counted(ranks, "rank"), unit);
+        return fmt::format("{} = {} = {} does not divide the {} of this job: start a multiple of {} ranks, "
+                           "or make {} smaller", joined(" x ", setting_of),
+                           joined(" x ", [&](const AxisRow& a) { return std::to_string(p.*a.setting); }),
+                           unit, counted(ranks, "rank"), unit, joined(" or ", setting_of));
+    const MeshShape mesh = mesh_shape(p, ranks);
+    const std::string order = order_mistake(p, mesh.dp);
+    if (!order.empty()) return order;
     const char* const heads = m.kv_heads ? "model.kv_heads" : "model.heads";
     const int shared = m.kv_heads ? m.kv_heads : m.heads;
     if (shared % p.tp)
@@ -159,11 +177,12 @@ std::string mesh_mistake(const ParallelConfig& p, const ModelConfig& m, int rank
     if (m.layers < stages)
         return fmt::format("parallel.pp x parallel.virtual_stages = {} x {} = {} stages are more than "
                            "model.layers = {}: each needs a layer", p.pp, p.virtual_stages, stages, m.layers);
-    const int dp = ranks / unit;
-    if (p.zero_group && dp % p.zero_group)
+    const int copies = ranks_of(mesh, kGradientAxes);
+    if (p.zero_group && copies % p.zero_group)
         return fmt::format("parallel.zero_group = {} does not divide the {} data-parallel ranks ({} ranks "
-                           "over tp x pp = {}); the largest that does is {}",
-                           p.zero_group, dp, ranks, unit, largest_divisor(dp, p.zero_group));
+                           "over {} = {}); the largest that does is {}", p.zero_group, copies, ranks,
+                           joined(" x ", [](const AxisRow& a) { return std::string(a.name); }), unit,
+                           largest_divisor(copies, p.zero_group));
     return "";
 }
 
@@ -172,7 +191,7 @@ void check_mesh(const Config& c, int ranks) {
     check_parallel(copy);
     const std::string mistake = mesh_mistake(c.parallel, c.model, ranks);
     CHECK_INPUT(mistake.empty(), "{}", mistake);
-    check_batch(c, ranks / (c.parallel.tp * c.parallel.pp), c.train.micro_batch);
+    check_batch(c, mesh_shape(c.parallel, ranks).dp, c.train.micro_batch);
     CHECK_INPUT(
         c.parallel.reduce_dtype == ReduceDtype::Fp32 || c.run.precision != RunPrecision::Fp64,
         "parallel.reduce_dtype = {}: with run.precision = fp64 gradients travel in fp64; leave it at fp32",

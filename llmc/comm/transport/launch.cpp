@@ -99,7 +99,7 @@ static std::vector<std::unique_ptr<RankMesh>> thread_meshes(const Config& cfg, i
     std::vector<std::unique_ptr<RankMesh>> meshes;
     for (int r = 0; r < ranks; r++)
         meshes.push_back(std::make_unique<RankMesh>(cfg.parallel, ranks, r, over_nccl));
-    for (int axis = 0; axis < kAxes && !over_nccl; axis++) {
+    for (int axis = 0; axis < kGroups && !over_nccl; axis++) {
         std::vector<ThreadTeam*> teams(size_t(ranks), nullptr);         // by colour
         for (auto& m : meshes) {
             const Place& at = m->places[size_t(axis)];
@@ -176,8 +176,8 @@ int run_threads(const Config& cfg, const RankBody& body) {
 static int run_processes(const Config& cfg, const RankBody& body) {
     const MpiJob job = begin_mpi();
     RankMesh ranks(cfg.parallel, job.size, job.rank);
-    for (int axis = 0; axis < kAxes; axis++) {
-        const StartWait wait(fmt::format("connecting {}", axis_names[axis]));
+    for (int axis = 0; axis < kGroups; axis++) {
+        const StartWait wait(fmt::format("connecting {}", group_rows[axis].name));
         join_mpi(ranks.groups[axis], ranks.places[size_t(axis)].color, ranks.places[size_t(axis)].index);
     }
     join_progress(job.rank, job.size);
@@ -256,4 +256,8 @@ std::unique_ptr<RankMesh> described_mesh(const ParallelConfig& p, int ranks, int
     auto m = std::make_unique<RankMesh>(p, ranks, rank, kind.on_device);
     for (Group& g : m->groups) g.transport = &kind;
     return m;
+}
+
+std::unique_ptr<RankMesh> described_stage(const ParallelConfig& p, int ranks, int stage) {
+    return described_mesh(p, ranks, stage * stride_of(mesh_shape(p, ranks), kPp));
 }

@@ -20,6 +20,7 @@ int run_threads(const Config& cfg, const RankBody& body);
 // With parallel.ranks the ranks are threads, unless this process is one of several or parallel.transport is
 // mpi.
 std::unique_ptr<RankMesh> described_mesh(const ParallelConfig& p, int ranks, int rank);
+std::unique_ptr<RankMesh> described_stage(const ParallelConfig& p, int ranks, int stage);  // its first rank
 bool is_described(const Mesh& mesh);        // a mesh of several ranks from described_mesh()
 
 // Ranks of a single process: parallel.ranks, at least 1.

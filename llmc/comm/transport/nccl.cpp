@@ -188,10 +188,7 @@ static ncclConfig_t config_of(const char* name, int blocks) {
 
 // NCCL wants a registered buffer at the same offset on all ranks of a collective. Ranks of one stage lay out
 // memory alike; stages do not, and messages between stages need no equal offsets.
-static bool has_the_same_tensors(const Group& g) {
-    const std::string_view name = g.name;
-    return name == "cp" || name == "tp" || name == "shard" || name == "replica";
-}
+static bool has_the_same_tensors(const GroupRow& row) { return (row.over & axis_bit(kPp)) == 0; }
 
 static NcclLine line_of(ncclComm_t comm, bool registers) {
     NcclLine l = {.comm = comm, .registers = registers};
@@ -234,14 +231,14 @@ static void make_routes(NcclMember& m, const Group& g, bool ring, int blocks) {
         }
 }
 
-static void become_member(Group& g, ncclComm_t comm, bool ring, int blocks_of_route) {
+static void become_member(Group& g, const GroupRow& row, ncclComm_t comm, bool ring, int blocks_of_route) {
     auto m = std::make_shared<NcclMember>();
-    static_cast<NcclLine&>(*m) = line_of(comm, has_the_same_tensors(g));
+    static_cast<NcclLine&>(*m) = line_of(comm, has_the_same_tensors(row));
     for (NcclFlight& f : m->flights) CUDA_CHECK(cudaEventCreateWithFlags(&f.done, cudaEventDisableTiming));
     NCCL_CHECK(m->comm, ncclCommCount(m->comm, &g.size));
     NCCL_CHECK(m->comm, ncclCommUserRank(m->comm, &g.index));
     m->slices.resize(size_t(g.size));
-    if (std::string_view(g.name) == "pp") make_routes(*m, g, ring, blocks_of_route);
+    if (row.messages) make_routes(*m, g, ring, blocks_of_route);
     nccl_rank.members.push_back(m.get());
     g.transport = &nccl_transport;
     g.state = std::move(m);
@@ -256,14 +253,14 @@ void nccl_begin(const NcclId& id, RankMesh& ranks, int device, const NcclBlocks&
     nccl_rank.together = ranks.together;
     CUDA_CHECK(cudaMalloc(&nccl_rank.bounce, kBounce));
     ncclComm_t world = nullptr;
-    for (int axis = kAxes - 1; axis >= 0; axis--) {
+    for (int axis = kGroups - 1; axis >= 0; axis--) {
         Group& g = ranks.groups[axis];
         const Place& at = ranks.places[size_t(axis)];
         const int most = blocks.of_axis[axis];
         ncclComm_t comm = nullptr;
         if (!world) comm = world = connect_all(id, at, most);
         else comm = split(g.name, world, g.size > 1, at.color, at.index, most);
-        if (g.size > 1) become_member(g, comm, ranks.ring, blocks.of_route);
+        if (g.size > 1) become_member(g, group_rows[axis], comm, ranks.ring, blocks.of_route);
     }
     while_host_waits = look_for_errors;
 }

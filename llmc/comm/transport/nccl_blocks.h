@@ -8,7 +8,7 @@
 #include "llmc/comm/mesh.h"
 
 struct NcclBlocks {
-    int of_axis[kAxes];     // as axis_names; at least 1
+    int of_axis[kGroups];     // as group_rows; at least 1
     int of_route;             // messages from a stage of a pipeline to a neighbour
 };
 

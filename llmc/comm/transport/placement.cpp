@@ -188,13 +188,14 @@ static std::string small_shared_memory(const Placement& s, const Hosts::Host& h)
 }
 
 static std::string tp_between_hosts(const Config& cfg, const Placements& placements, const Hosts& hosts) {
-    const int ranks = int(placements.size()), tp = mesh_shape(cfg.parallel, ranks).tp;
+    const int ranks = int(placements.size());
+    const MeshShape shape = mesh_shape(cfg.parallel, ranks);
     for (int r = 0; r < ranks; r++) {
-        const int first = r - r % tp;
+        const int first = grid_slice(shape, axis_bit(kTp), r).lowest;
         if (hosts.of_rank[size_t(first)] == hosts.of_rank[size_t(r)]) continue;
         return fmt::format("parallel.tp = {} spans hosts: rank {} is on {}, rank {} on {}. Tensor "
                            "parallelism sends in every block: choose a parallel.tp that divides the ranks "
-                           "of a host", tp, first, placements[size_t(first)].host, r,
+                           "of a host", shape.tp, first, placements[size_t(first)].host, r,
                            placements[size_t(r)].host);
     }
     return "";
@@ -221,19 +222,26 @@ std::vector<std::string> placement_warnings(const Config& cfg, const Placements&
 void print_table(const Config& cfg, const Placements& placements, const Hosts& hosts) {
     const int ranks = int(placements.size()), threads = cfg.run.threads;
     const MeshShape shape = mesh_shape(cfg.parallel, ranks);
-    static constexpr char kColumns[] = "{:>5}  {:<{}}  {:<14}  {:>4} {:>4} {:>4}\n";
+    const std::vector<MeshAxis> axes = shown_axes(shape);
+    static constexpr char kColumns[] = "{:>5}  {:<{}}  {:<14} ";
     size_t width = 4;
     for (const Placement& s : placements) width = std::max(width, strlen(s.host));
-    print("{} ranks: dp {} x pp {} x tp {}, tp innermost\n", ranks, shape.dp, shape.pp, shape.tp);
-    print(kColumns, "rank", "host", width, "device", "dp", "pp", "tp");
+    std::string sizes, names;
+    for (const MeshAxis a : axes) {
+        const char* const name = axis_rows[a].name;
+        sizes += fmt::format("{}{} {}", sizes.empty() ? "" : " x ", name, shape.*axis_rows[a].size);
+        names += fmt::format(" {:>4}", name);
+    }
+    print("{} ranks: {}, {} innermost\n", ranks, sizes, axis_rows[axes.back()].name);
+    print(kColumns, "rank", "host", width, "device");
+    print("{}\n", names);
     for (int r = 0; r < ranks; r++) {
         const Placement& s = placements[size_t(r)];
-        const auto at = places_of(shape, r);
         const int own = threads ? threads : threads_of_rank(placements, hosts, r);
         const std::string gpu = s.gpus ? fmt::format(" {}", hosts.device[size_t(r)]) : "";
-        print(kColumns, r, s.host, width,
-              fmt::format("{}{}, {}", built_device, gpu, counted(own, "thread")),
-              data_parallel_of(shape, r).index, at[0].index, at[2].index);
+        print(kColumns, r, s.host, width, fmt::format("{}{}, {}", built_device, gpu, counted(own, "thread")));
+        for (const MeshAxis a : axes) print(" {:>4}", index_on(shape, a, r));
+        print("\n");
     }
     fflush(stdout);
 }

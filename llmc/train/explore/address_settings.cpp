@@ -37,7 +37,7 @@ static void check_limit(const char* what, int64_t value, int most) {
 
 static void check_limits(const Config& cfg) {
     const ParallelConfig& p = cfg.parallel;
-    const int ranks = ranks_to_plan(cfg), dp = std::max(1, ranks / (p.tp * p.pp));
+    const int ranks = ranks_to_plan(cfg), dp = std::max(1, mesh_shape(p, ranks).dp);
     check_limit("model.layers", cfg.model.layers, PlanLimits::kLayers);
     check_limit("parallel.ranks", ranks, PlanLimits::kRanks);
     check_limit("parallel.pp", p.pp, PlanLimits::kStages);

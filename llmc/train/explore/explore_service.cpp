@@ -110,10 +110,10 @@ Json ExploreService::detail(const HttpRequest& request) {
 // ---------------------------------------------------------------------------------------------------------
 // other numbers of GPUs
 
-// Powers of two times tp x pp up to PlanLimits::kRanks, and `ranks` itself.
+// Powers of two times a model's ranks up to PlanLimits::kRanks, and `ranks` itself.
 static std::vector<int> counts_of(const ParallelConfig& p, int ranks) {
     std::vector<int> counts = {ranks};
-    for (int n = p.tp * p.pp; n <= PlanLimits::kRanks; n *= 2) counts.push_back(n);
+    for (int n = model_ranks(p); n <= PlanLimits::kRanks; n *= 2) counts.push_back(n);
     std::sort(counts.begin(), counts.end());
     counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
     return counts;

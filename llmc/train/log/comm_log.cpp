@@ -12,8 +12,8 @@ double hidden_share(const DeviceTimes& device) {
 CommStep CommLog::take(const Mesh& mesh) {
     std::vector<CommRow> rows;
     DeviceTimes device;
-    for (int a = 0; a < kAxes; a++) {
-        Group* group = (mesh.*mesh_axes[a]).group;
+    for (int a = 0; a < kGroups; a++) {
+        Group* group = (mesh.*group_rows[a].axis).group;
         if (group && group->transport->look_at_times) {
             group->timed = true;
             group->transport->look_at_times(*group);
@@ -24,7 +24,7 @@ CommStep CommLog::take(const Mesh& mesh) {
             const Moved now = group->moved[v], last = before[a][v];
             before[a][v] = now;
             if (now.calls == last.calls) continue;
-            rows.push_back({.name = std::string(axis_names[a]) + "." + verb_names[v],
+            rows.push_back({.name = std::string(group_rows[a].name) + "." + verb_names[v],
                             .calls = now.calls - last.calls, .bytes = now.bytes - last.bytes,
                             .seconds = now.seconds - last.seconds});
         }

@@ -17,7 +17,7 @@ struct CommStep {
 };
 
 struct CommLog {
-    Moved before[kAxes][kVerbs] = {};
+    Moved before[kGroups][kVerbs] = {};
     DeviceTimes device_before = {};
 
     // Traffic since the last call; the first call starts the device's timers. The device's times lag behind,

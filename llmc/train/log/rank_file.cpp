@@ -61,11 +61,10 @@ static std::string text_of_ranks(const std::vector<Doing>& all, const MeshShape&
     std::string text;
     for (const Doing& d : all) {
         if (d.rank < 0) continue;
-        const auto places = places_of(shape, d.rank);       // pp, cp, tp
         JsonLine line("rank");
-        line.add("rank", d.rank).add("host", host).add("dp", data_parallel_of(shape, d.rank).index);
-        line.add("pp", places[0].index).add("tp", places[2].index).add("doing", name_of(d.phase));
-        line.add("step", d.step).add("collective", d.collective);
+        line.add("rank", d.rank).add("host", host);
+        for (const MeshAxis a : shown_axes(shape)) line.add(axis_rows[a].name, index_on(shape, a, d.rank));
+        line.add("doing", name_of(d.phase)).add("step", d.step).add("collective", d.collective);
         line.add("beats", int64_t(d.beats)).add("seconds", double(int64_t((now - d.since) * 10)) / 10);
         text += line.str();
     }
@@ -97,7 +96,7 @@ RankFile::~RankFile() {
 
 void RankFile::write_until_the_end(const MeshShape& shape) {
     OtherRanks others(folder_, path_.substr(folder_.size() + 1), period_);
-    const bool alone = shape.dp * shape.pp * shape.cp * shape.tp == progress_page->used;
+    const bool alone = ranks_of(shape) == progress_page->used;
     if (!alone) progress_page->news_delay = 2 * period_ + kGlance;
     std::vector<Doing> all;
     const double started = seconds_now();

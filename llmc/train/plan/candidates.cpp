@@ -57,9 +57,9 @@ struct ZeroChoice {
 static std::vector<ZeroChoice> zeros_of(const ParallelConfig& p, int ranks, const Machine& machine) {
     const MeshShape mesh = mesh_shape(p, ranks);
     std::vector<ZeroChoice> found = {{.zero = 0, .group = 0}};
-    if (mesh.dp == 1) return found;
+    if (mesh.shard == 1) return found;
     const int inside = members_of(mesh, "shard", machine).inside;
-    const bool nodes = inside > 1 && inside < mesh.dp && mesh.dp % inside == 0;
+    const bool nodes = inside > 1 && inside < mesh.shard && mesh.shard % inside == 0;
     for (int zero = 1; zero < int(std::size(kZeroStages)); zero++) {
         found.push_back({.zero = zero, .group = 0});
         if (nodes) found.push_back({.zero = zero, .group = inside});

@@ -59,7 +59,7 @@ Estimate memory_estimate(const Config& cfg, int ranks) {
     const DistinctStages distinct = distinct_stages(cfg);
     std::vector<size_t> bytes;
     for (const int s : distinct.stages) {
-        const auto rank = described_mesh(cfg.parallel, ranks, s * cfg.parallel.tp);
+        const auto rank = described_stage(cfg.parallel, ranks, s);
         bytes.push_back(add_memory(e, model_of_stage(cfg, rank->mesh)));
     }
     e.memory_of_stages = each_of(distinct, bytes);
@@ -101,7 +101,7 @@ static std::vector<WalkedStage> walk_distinct(const DistinctStages& distinct, Wa
     std::vector<WalkedStage> stages;
     std::vector<size_t> bytes;
     for (const int s : distinct.stages) {
-        const auto rank = described_mesh(e.cfg.parallel, e.ranks, s * e.cfg.parallel.tp);
+        const auto rank = described_stage(e.cfg.parallel, e.ranks, s);
         walked.shape = make_stage(e.cfg, rank->mesh, e.cfg.train.micro_batch).shape;
         PipelineShape few = walked.shape;
         few.micros = timed_micros(e, walked.shape);

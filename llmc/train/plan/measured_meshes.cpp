@@ -17,7 +17,7 @@ static Config small_model(const Config& of, int ranks, int micro_batch) {
     m.layers = std::min(m.layers, (alike ? 1 : 2) * c.parallel.pp);
     m.context = std::min(m.context, kRow);
     m.vocab = std::min(m.vocab, kVocab);
-    const int dp = ranks / (c.parallel.tp * c.parallel.pp);
+    const int dp = mesh_shape(c.parallel, ranks).dp;
     c.parallel.zero = dp > 1 ? 1 : 0;
     c.memory = {};
     c.train.micro_batch = micro_batch;

@@ -24,5 +24,5 @@ void check_steps(const Config& cfg) {
 
 int ranks_to_plan(const Config& cfg) {
     const ParallelConfig& p = cfg.parallel;
-    return std::max({planned_ranks(p), launcher().world, p.tp * p.pp});
+    return std::max({planned_ranks(p), launcher().world, model_ranks(p)});
 }

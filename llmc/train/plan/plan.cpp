@@ -52,7 +52,7 @@ static std::string memory_text(const Planned& p) {
     std::string text;
     size_t most = 0;
     for (const int stage : distinct_stages(cfg).stages) {
-        const auto rank = described_mesh(cfg.parallel, p.estimate.ranks, stage * cfg.parallel.tp);
+        const auto rank = described_stage(cfg.parallel, p.estimate.ranks, stage);
         const Model model(cfg, rank->mesh, cfg.train.micro_batch, writes_texts(cfg));
         if (model.bytes() <= most) continue;
         most = model.bytes();

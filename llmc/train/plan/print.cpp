@@ -19,8 +19,9 @@ Json json_of(const BytesByPurpose& m) {
 
 Json json_of(const Estimate& e, bool timed) {
     const auto time = [&](double v) { return timed ? Json(v) : Json(); };
-    const Json::Members mesh = {
-        {"dp", e.mesh.dp}, {"tp", e.mesh.tp}, {"pp", e.mesh.pp}, {"cp", e.mesh.cp}, {"ranks", e.ranks}};
+    Json::Members mesh;
+    for (const AxisRow& a : axis_rows) mesh.emplace_back(a.name, e.mesh.*a.size);
+    mesh.emplace_back("ranks", e.ranks);
     const Json::Members options = {{"zero", e.cfg.parallel.zero},
                                    {"zero_group", e.cfg.parallel.zero_group},
                                    {"schedule", std::string(e.cfg.parallel.schedule.text())},
@@ -123,25 +124,41 @@ std::string time_text(const Estimate& e, const Machine& machine) {
     return text;
 }
 
-static const std::vector<std::string> kColumns = {"step", "tokens/s", "mfu", "bubble", "comm", "memory", "dp",
-                                                  "tp", "pp", "zero", "micro", "recompute", "schedule"};
+using Cells = std::vector<std::string>;
 
-static std::vector<std::string> cells_of(const Estimate& e) {
+// First cells, one for each axis of this version, last cells.
+template <class F> static Cells with_axes(Cells cells, F&& cell, const Cells& last) {
+    for (const AxisRow& a : axis_rows)
+        if (!a.missing) cells.push_back(cell(a));
+    cells.insert(cells.end(), last.begin(), last.end());
+    return cells;
+}
+
+static Cells columns() {
+    return with_axes({"step", "tokens/s", "mfu", "bubble", "comm", "memory"},
+                     [](const AxisRow& a) { return a.name; }, {"zero", "micro", "recompute", "schedule"});
+}
+
+static std::string alignment(const Rows& rows) { return std::string(rows[0].size() - 2, 'r') + "ll"; }
+
+static Cells cells_of(const Estimate& e) {
     const ParallelConfig& p = e.cfg.parallel;
     std::string schedule = p.pp == 1 ? "-" : p.schedule.text();
     std::string recompute = e.cfg.memory.recompute.text(), zero = std::to_string(p.zero);
     if (p.zero_group) zero += fmt::format(" of {}", p.zero_group);
     if (e.cfg.memory.offload != Offload::None) recompute += ", offload";
     if (p.virtual_stages > 1) schedule += fmt::format(" x{}", p.virtual_stages);
-    return {human_seconds(e.step.seconds), grouped(std::llround(e.tokens_per_second())), percent(e.mfu),
-            percent(e.bubble()), percent(e.exposed()), human_bytes(double(e.memory.sum())),
-            std::to_string(e.mesh.dp), std::to_string(p.tp), std::to_string(p.pp), zero,
-            std::to_string(e.cfg.train.micro_batch), recompute, schedule};
+    return with_axes({human_seconds(e.step.seconds), grouped(std::llround(e.tokens_per_second())),
+                      percent(e.mfu), percent(e.bubble()), percent(e.exposed()),
+                      human_bytes(double(e.memory.sum()))},
+                     [&](const AxisRow& a) { return std::to_string(e.mesh.*a.size); },
+                     {zero, std::to_string(e.cfg.train.micro_batch), recompute, schedule});
 }
 
 static Rows rows_of_counts(const std::vector<Estimate>& best, const Machine& machine) {
     Rows rows = {{std::string(machine.noun) + "s", "run", "energy", "price"}};
-    rows[0].insert(rows[0].end(), kColumns.begin(), kColumns.end());
+    const Cells of_plan = columns();
+    rows[0].insert(rows[0].end(), of_plan.begin(), of_plan.end());
     double fastest = INFINITY;
     for (const Estimate& e : best) {
         const RunCost run = cost_of(e, machine);
@@ -179,9 +196,10 @@ std::string counts_text(const CountedSearch& found, const ClusterConfig& limits,
                         const std::string& command) {
     if (found.rows.empty())
         return fmt::format("No plan for 1, 2, 4 ... {}s fits on {}.\n", machine.noun, machine.gpu);
+    const Rows rows = rows_of_counts(found.rows, machine);
     return fmt::format("the fastest mesh for each number of {}; --parallel.ranks=N shows the next ones\n",
                        machine.gpu) +
-           table(rows_of_counts(found.rows, machine), "rrrrrrrrrrrrrrrll") +
+           table(rows, alignment(rows)) +
            choice_text(found, limits, machine, command);
 }
 
@@ -192,12 +210,12 @@ std::string search_text(const Search& s, const Machine& machine, const std::stri
     if (s.best.empty())
         return fmt::format("No mesh fits: {} plans were examined, each needs more than the {} of a {}.\n",
                            grouped(s.rejected()), human_bytes(1e9 * machine.memory_gb), machine.gpu);
-    Rows rows = {kColumns};
+    Rows rows = {columns()};
     for (const Estimate& e : s.best) rows.push_back(cells_of(e));
     std::string text =
         fmt::format("the fastest of {} plans for {} of {}\n", grouped(s.rejected() + int(s.best.size())),
                     counted(s.best.front().ranks, "rank"), machine.gpu);
-    text += table(rows, "rrrrrrrrrrrll");
+    text += table(rows, alignment(rows));
     text += fmt::format(
         "the others: {} need more memory; {} lose most by ops (smaller products, recomputing), "
         "{} by communication, {} by the bubble\n",

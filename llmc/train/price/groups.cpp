@@ -9,40 +9,20 @@
 
 #include "llmc/base/check.h"
 
-size_t index_of_axis(const char* name) {
-    const std::string_view axis = name;
-    const size_t i = size_t(std::find(axis_names, axis_names + kAxes, axis) - axis_names);
-    CHECK(i < size_t(kAxes), "the axis {} of a mesh", axis);
-    return i;
-}
-
-static int ranks_of(const MeshShape& m) { return m.dp * m.pp * m.cp * m.tp; }
-
-// Member i of the group of an axis whose lowest rank is `first`: ranks ascend.
-static int member_of(const MeshShape& m, std::string_view axis, int first, int i) {
-    const int per_pp = m.tp * m.cp, per_dp = per_pp * m.pp;
-    if (axis == "pp") return first + i * per_pp;
-    if (axis == "tied") return first + i * (m.pp - 1) * per_pp;
-    if (axis == "cp") return first + i * m.tp;
-    if (axis != "shard" && axis != "replica") return first + i;
-    const int dp = first / per_dp, cp = first / m.tp % m.cp;
-    const int copy = dp * m.cp + cp + i * (axis == "replica" ? m.shard : 1);
-    return first + (copy / m.cp - dp) * per_dp + (copy % m.cp - cp) * m.tp;
-}
-
 namespace {
 struct Parts {
     int count, smallest;
 };
 }  // namespace
 
-// The parts of a group of n between borders every `gpus` ranks; 0: no borders.
-static Parts cut(const MeshShape& m, std::string_view axis, int first, int n, int gpus) {
+// The parts of a group between borders every `gpus` ranks; 0: no borders.
+static Parts cut(const GridSlice& group, int gpus) {
+    const int n = group.size;
     if (gpus == 0 || n == 1) return {.count = 1, .smallest = n};
     Parts parts = {.count = 0, .smallest = n};
     int last = -1, members = n;
     for (int i = 0; i < n; i++) {
-        const int part = member_of(m, axis, first, i) / gpus;
+        const int part = group.rank(i) / gpus;      // members ascend
         if (part != last) {
             parts.smallest = std::min(parts.smallest, members);
             parts.count++;
@@ -55,11 +35,9 @@ static Parts cut(const MeshShape& m, std::string_view axis, int first, int n, in
     return parts;
 }
 
-static Members members_at(const MeshShape& mesh, size_t axis, const Place& place, const Machine& machine) {
-    const char* name = axis_names[axis];
-    const Parts nodes = cut(mesh, name, place.color, place.size, machine.gpus_per_node);
-    const Parts pods = cut(mesh, name, place.color, place.size, machine.pod_gpus);
-    return {.all = place.size, .inside = nodes.smallest, .nodes = nodes.count, .in_pod = pods.smallest};
+static Members members_at(const GridSlice& group, const Machine& machine) {
+    const Parts nodes = cut(group, machine.gpus_per_node), pods = cut(group, machine.pod_gpus);
+    return {.all = group.size, .inside = nodes.smallest, .nodes = nodes.count, .in_pod = pods.smallest};
 }
 
 // A group of one rank, as on an axis of the ends alone, is never the slowest.
@@ -72,45 +50,48 @@ static Members slowest(const Members& a, const Members& b) {
 }
 
 Members members_of(const MeshShape& mesh, const char* axis, const Machine& machine) {
-    const size_t i = index_of_axis(axis);
+    const size_t i = index_of_group(axis);
     Members all;
     for (int rank = 0; rank < ranks_of(mesh); rank++) {
-        const Place place = places_of(mesh, rank)[i];
-        if (place.index == 0) all = slowest(all, members_at(mesh, i, place, machine));
+        const GridSlice group = group_slice(mesh, i, rank);
+        if (group.index == 0) all = slowest(all, members_at(group, machine));
     }
     return all;
 }
 
+static GridSlice ranks_of_stage(const MeshShape& mesh, int copy, int stage) {
+    const int first = copy * stride_of(mesh, kDp) + stage * stride_of(mesh, kPp);
+    return grid_slice(mesh, kAllAxes & ~axis_bit(kDp) & ~axis_bit(kPp), first);
+}
+
 bool in_one_node(const MeshShape& mesh, int copy, int stage, int other, const Machine& machine) {
-    const int gpus = machine.gpus_per_node, of_stage = mesh.tp * mesh.cp;
+    const int gpus = machine.gpus_per_node, away = (other - stage) * stride_of(mesh, kPp);
     if (gpus == 0) return true;
-    for (int i = 0; i < of_stage; i++) {
-        const int rank = (copy * mesh.pp + stage) * of_stage + i;
-        if (rank / gpus != (rank + (other - stage) * of_stage) / gpus) return false;
-    }
+    const GridSlice ranks = ranks_of_stage(mesh, copy, stage);
+    for (int i = 0; i < ranks.size; i++)
+        if (ranks.rank(i) / gpus != (ranks.rank(i) + away) / gpus) return false;
     return true;
 }
 
 namespace {
-// Groups by axis and lowest rank: those of dp have members in each copy.
+// Groups by row and lowest rank: those of dp have members in each copy.
 struct KnownGroups {
     const MeshShape& mesh;
     const Machine& machine;
     std::map<std::pair<size_t, int>, Members> known = {};
 
-    const Members& at(size_t axis, const Place& place) {
-        const auto [it, fresh] = known.try_emplace({axis, place.color});
-        if (fresh) it->second = members_at(mesh, axis, place, machine);
+    const Members& at(size_t group, int rank) {
+        const GridSlice members = group_slice(mesh, group, rank);
+        const auto [it, fresh] = known.try_emplace({group, members.rank(0)});
+        if (fresh) it->second = members_at(members, machine);
         return it->second;
     }
     Groups of_stage(int copy, int stage) {
         Groups groups;
-        const int of_stage = mesh.tp * mesh.cp, first = (copy * mesh.pp + stage) * of_stage;
-        for (int rank = first; rank < first + of_stage; rank++) {
-            const std::array<Place, kAxes> places = places_of(mesh, rank);
-            for (size_t axis = 0; axis < places.size(); axis++)
-                groups[axis] = slowest(groups[axis], at(axis, places[axis]));
-        }
+        const GridSlice ranks = ranks_of_stage(mesh, copy, stage);
+        for (int i = 0; i < ranks.size; i++)
+            for (size_t group = 0; group < kGroups; group++)
+                groups[group] = slowest(groups[group], at(group, ranks.rank(i)));
         return groups;
     }
 };
@@ -118,15 +99,15 @@ struct KnownGroups {
 
 // The copies after which borders every `gpus` ranks lie as before.
 static int period(const MeshShape& mesh, int gpus) {
-    return gpus / std::gcd(gpus, std::max(1, mesh.tp * mesh.cp * mesh.pp));
+    return gpus / std::gcd(gpus, stride_of(mesh, kDp));
 }
 
 static int copies_to_look_at(const MeshShape& mesh, const Machine& machine) {
     const int64_t nodes = std::max(1, period(mesh, machine.gpus_per_node));
     const int64_t both = std::lcm(nodes, int64_t(std::max(1, period(mesh, machine.pod_gpus))));
-    // groups of ZeRO that are not all of dp x cp are cut differently, too
-    const bool whole = mesh.shard == mesh.dp * mesh.cp;
-    const int64_t of_groups = whole ? 1 : std::lcm(mesh.shard, mesh.cp) / mesh.cp;
+    // groups of ZeRO that have not all ranks are cut differently, too; in copies at a distance of shard alike
+    int64_t of_groups = 1;
+    if (mesh.shard < ranks_of(mesh, kGradientAxes)) of_groups = mesh.dp % mesh.shard ? mesh.dp : mesh.shard;
     return int(std::min(int64_t(mesh.dp), std::lcm(both, of_groups)));
 }
 

@@ -16,8 +16,7 @@ struct Members {
     int all = 1, inside = 1, nodes = 1, in_pod = 1;
     auto operator<=>(const Members&) const = default;
 };
-using Groups = std::array<Members, kAxes>;  // of a rank, in the order of axis_names
-size_t index_of_axis(const char* name);
+using Groups = std::array<Members, kGroups>;  // of a rank, in the order of group_rows
 
 // Of the slowest group of an axis: the fewest in a node or pod, and the most nodes, of any group.
 Members members_of(const MeshShape& mesh, const char* axis, const Machine& machine);

@@ -92,7 +92,7 @@ double seconds_of_op(const Prices& p, const Cost& cost) {
 }
 
 static Members priced_members(const Prices& p, const char* axis) {
-    return p.groups ? (*p.groups)[index_of_axis(axis)] : members_of(p.mesh, axis, p.machine);
+    return p.groups ? (*p.groups)[index_of_group(axis)] : members_of(p.mesh, axis, p.machine);
 }
 
 // Bytes of all slices together: of the result of a gather, of the input of a scatter or a sum.
@@ -119,7 +119,7 @@ struct Route {
 // of its stages; over other axes all GPUs of a node send at once.
 static double share_of_adapters(const Prices& p, std::string_view axis) {
     const Machine& on = p.machine;
-    if (on.rails == 0 || (axis != "pp" && axis != "tied")) return 1;
+    if (on.rails == 0 || group_rows[index_of_group(axis)].over != axis_bit(kPp)) return 1;
     const int each = (on.gpus_per_node + on.rails - 1) / on.rails;      // GPUs of an adapter
     const int stages = priced_members(p, "pp").inside;             // of a node
     const int sending = std::max(1, on.gpus_per_node / stages);         // neighbours

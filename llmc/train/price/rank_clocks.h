@@ -21,7 +21,7 @@ struct RankEvent {
     // yet. Meet: a collective that is awaited at once. Mark: a ticket now stands for all copies of a lane so
     // far. AwaitCopies: the copies of a ticket. AwaitLanes: all copies so far.
     enum Kind : char { Work, Start, Await, Meet, Copy, Mark, AwaitCopies, AwaitLanes } kind;
-    int axis = 0;             // of a collective, in the order of axis_names; of a copy or mark: its lane
+    int axis = 0;             // of a collective, in the order of group_rows; of a copy or mark: its lane
     int ticket = -1;          // of a mark or wait for copies; -1: of no copy
     double busy = 0;          // seconds of a collective or copy
     SecondsByKind work = {};
@@ -43,7 +43,7 @@ private:
         std::vector<Started> started = {};
         size_t awaited = 0;
     };
-    Collectives axes[kAxes] = {};
+    Collectives axes[kGroups] = {};
     double lanes[2] = {};           // when the last copy of each ends
     std::vector<double> tickets;    // when the copies of each end
 

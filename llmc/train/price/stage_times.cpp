@@ -14,7 +14,7 @@ static bool starts(const Cost& c) {
 }
 
 // Messages between stages are the simulation's.
-static bool is_of_message(const Cost& c) { return c.axis && std::string_view(c.axis) == "pp"; }
+static bool is_of_message(const Cost& c) { return c.axis && group_rows[index_of_group(c.axis)].messages; }
 
 namespace {
 // Prices of the costs of a walk, each computed once.
@@ -43,7 +43,7 @@ static void add_work(std::vector<RankEvent>& to, double SecondsByKind::*kind, do
 }
 
 static RankEvent collective_event(const Cost& cost, RankEvent::Kind kind, double busy) {
-    return {.kind = kind, .axis = int(index_of_axis(cost.axis)), .busy = busy};
+    return {.kind = kind, .axis = int(index_of_group(cost.axis)), .busy = busy};
 }
 
 // Where the rank was measured, it stood still in collectives, waits and copies for as long as they took.
@@ -75,23 +75,23 @@ void Pricing::add(std::vector<RankEvent>& to, const Walk::Entry& e) {
 }
 
 // The axes whose collectives an action starts and a later one, or the norm, awaits.
-static std::array<bool, kAxes> axes_between_actions(const StageTimes& t) {
-    std::array<bool, kAxes> between = {};
+static std::array<bool, kGroups> axes_between_actions(const StageTimes& t) {
+    std::array<bool, kGroups> between = {};
     for (const std::vector<RankEvent>& action : t.events) {
-        std::array<int, kAxes> pending = {};
+        std::array<int, kGroups> pending = {};
         for (const RankEvent& event : action) {
             int& of_axis = pending[size_t(event.axis)];
             if (event.kind == RankEvent::Start) of_axis++;
             if (event.kind == RankEvent::Await && --of_axis < 0) between[size_t(event.axis)] = true;
         }
-        for (size_t axis = 0; axis < kAxes; axis++) between[axis] = between[axis] || pending[axis] > 0;
+        for (size_t axis = 0; axis < kGroups; axis++) between[axis] = between[axis] || pending[axis] > 0;
     }
     return between;
 }
 
 // One event stands for an action whose collectives all end in it: the action's time never changes.
 static void join_events(StageTimes& t) {
-    const std::array<bool, kAxes> between = axes_between_actions(t);
+    const std::array<bool, kGroups> between = axes_between_actions(t);
     const auto stays = [&](const RankEvent& event) {
         if (event.kind >= RankEvent::Copy) return false;
         return event.kind == RankEvent::Work || !between[size_t(event.axis)];

@@ -19,8 +19,7 @@ size_t largest_plan(const Config& cfg, const Mesh& mesh, int micro_batch, bool g
     if (is_described(mesh)) {           // ranks differ only between pipeline stages
         size_t most = 0;
         for (const int stage : distinct_stages(cfg).stages) {
-            const auto other =
-                described_mesh(cfg.parallel, mesh.world.size, stage * mesh.cp.size * mesh.tp.size);
+            const auto other = described_stage(cfg.parallel, mesh.world.size, stage);
             most = std::max(most, Model(cfg, other->mesh, micro_batch, generates).bytes());
         }
         return most;

@@ -27,8 +27,8 @@ bool StepTrace::due(int64_t s) const {
 
 // Groups with collectives on the device.
 template <class F> static void for_each_on_device(const Mesh& mesh, F&& f) {
-    for (int a = 0; a < kAxes; a++)
-        if (Group* const g = (mesh.*mesh_axes[a]).group; g && g->transport->look_at_times) f(*g);
+    for (int a = 0; a < kGroups; a++)
+        if (Group* const g = (mesh.*group_rows[a].axis).group; g && g->transport->look_at_times) f(*g);
 }
 
 StepTrace::~StepTrace() {
@@ -39,7 +39,7 @@ StepTrace::~StepTrace() {
 // From here on awaited collectives are kept: log.comm may look at the times, too.
 void StepTrace::keep_collectives() {
     device = {};
-    device.axes.reserve(kAxes);                 // the groups point there
+    device.axes.reserve(kGroups);                 // the groups point there
     for_each_on_device(model.mesh, [&](Group& g) {
         g.timed = true;
         g.transport->look_at_times(g);          // those of earlier steps
@@ -90,10 +90,11 @@ void StepTrace::end(StepSpan span) {
 }
 
 // "rank 5: dp 1, pp 0, tp 1"
-static std::string name_of(const Mesh& mesh) {
-    std::string name = fmt::format("rank {}", mesh.rank);
-    if (mesh.world.size == 1) return name;
-    return name + fmt::format(": dp {}, pp {}, tp {}", mesh.dp.index, mesh.pp.index, mesh.tp.index);
+static std::string name_of(const MeshShape& shape, int rank) {
+    std::string place;
+    for (const MeshAxis a : shown_axes(shape))
+        place += fmt::format(", {} {}", axis_rows[a].name, index_on(shape, a, rank));
+    return fmt::format("rank {}", rank) + (ranks_of(shape) > 1 ? ":" + place.substr(1) : "");
 }
 
 std::string StepTrace::lines() {
@@ -108,7 +109,7 @@ std::string StepTrace::lines() {
         });
     }
     ChromeProcess process = lanes_of(complete->walk, timeline, complete->span, device);
-    process.name = name_of(mesh);
+    process.name = name_of(mesh_shape(cfg.parallel, mesh.world.size), mesh.rank);
     const ClockOffset clock = clock_offset(mesh.world);
     for (ChromeEvent& e : process.events) {
         e.begin -= clock.offset;

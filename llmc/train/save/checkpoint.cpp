@@ -106,9 +106,11 @@ void Checkpoint::save_if_due(const RunState& state, bool asked, bool ends) {
 }
 
 static std::string mesh_json(const Config& cfg, const Mesh& mesh) {
-    return fmt::format("{{\"ranks\":{},\"dp\":{},\"pp\":{},\"tp\":{},\"zero\":{}}}", mesh.world.size,
-                       mesh.dp.size,
-                       mesh.pp.size, mesh.tp.size, cfg.parallel.zero);
+    const MeshShape shape = mesh_shape(cfg.parallel, mesh.world.size);
+    std::string sizes;
+    for (const MeshAxis a : shown_axes(shape))
+        sizes += fmt::format("\"{}\":{},", axis_rows[a].name, shape.*axis_rows[a].size);
+    return fmt::format("{{\"ranks\":{},{}\"zero\":{}}}", mesh.world.size, sizes, cfg.parallel.zero);
 }
 
 SaveJob Checkpoint::job(const RunState& state) const {

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <map>
 
+#include "llmc/base/config/axes.h"
 #include "llmc/base/json.h"
 #include "llmc/train/watch/metrics_row.h"
 #include "llmc/train/watch/tail.h"
@@ -29,11 +30,14 @@ static std::vector<std::string> files_of_ranks(const std::string& folder) {
 static std::string rank_json(const MetricsRow& row, double age) {
     const auto number = [&](const char* key) { return json_number(row.number(key)); };
     const auto tenths = [](double seconds) { return json_number(std::round(10 * seconds) / 10); };
-    return "{\"rank\":" + number("rank") + ",\"host\":" + json_string(row.text("host")) + ",\"dp\":" +
-           number("dp") + ",\"pp\":" + number("pp") + ",\"tp\":" + number("tp") + ",\"doing\":" +
-           json_string(row.text("doing")) + ",\"step\":" + number("step") + ",\"collective\":" +
-           json_string(row.text("collective")) + ",\"seconds\":" + tenths(row.number("seconds") + age) +
-           ",\"age\":" + tenths(age) + "}";
+    std::string place;
+    for (const auto& [name, value] : row.numbers)
+        if (std::ranges::count(axis_rows, name, &AxisRow::name))
+            place += fmt::format("{}\"{}\":{}", place.empty() ? "" : ",", name, json_number(value));
+    return "{\"rank\":" + number("rank") + ",\"host\":" + json_string(row.text("host")) + ",\"place\":{" +
+           place + "},\"doing\":" + json_string(row.text("doing")) + ",\"step\":" + number("step") +
+           ",\"collective\":" + json_string(row.text("collective")) + ",\"seconds\":" +
+           tenths(row.number("seconds") + age) + ",\"age\":" + tenths(age) + "}";
 }
 
 std::string read_ranks(const std::string& folder, const std::string& path, double current) {

@@ -27,7 +27,7 @@ TEST(keys_are_those_of_the_interface) {
         "optimizer.cautious optimizer.cautious_adamw optimizer.embed_lr optimizer.head_lr "
         "optimizer.vector_lr model.depth model.qkv_bias "
         "parallel.tp parallel.pp parallel.cp parallel.zero parallel.zero_group parallel.ranks "
-        "parallel.transport parallel.schedule parallel.virtual_stages parallel.overlap "
+        "parallel.transport parallel.schedule parallel.virtual_stages parallel.order parallel.overlap "
         "parallel.reduce parallel.reduce_dtype "
         "memory.recompute memory.offload eval.every eval.batches eval.tasks eval.task_every "
         "eval.task_limit eval.task_folder "

@@ -30,11 +30,11 @@ inline Border cut(const std::vector<int>& ranks, int gpus) {
 
 // The ranks of a rank's group on an axis.
 inline std::vector<int> group_of(const MeshShape& mesh, int ranks, int rank, size_t axis) {
-    const Place own = places_of(mesh, rank)[axis];
+    const Place own = place_of(mesh, axis, rank);
     if (own.size == 1) return {rank};
     std::vector<int> found;
     for (int r = 0; r < ranks; r++) {
-        const Place at = places_of(mesh, r)[axis];
+        const Place at = place_of(mesh, axis, r);
         if (at.size > 1 && at.color == own.color) found.push_back(r);
     }
     return found;
@@ -67,14 +67,14 @@ struct Message {
 using Messages = std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>>;  // by sender, receiver
 
 struct WalkingRank {
-    int rank = 0, members[kAxes] = {};
+    int rank = 0, members[kGroups] = {};
     Groups groups = {};
     Prices prices = {};
     std::unique_ptr<Walk> walk;
     std::vector<double> seconds;            // of each cost
-    Meetings* meetings[kAxes] = {};         // of its groups
-    size_t joins[kAxes] = {};               // so far
-    std::deque<size_t> started[kAxes] = {}; // places in `meetings`, to be awaited
+    Meetings* meetings[kGroups] = {};         // of its groups
+    size_t joins[kGroups] = {};               // so far
+    std::deque<size_t> started[kGroups] = {}; // places in `meetings`, to be awaited
     std::deque<std::shared_ptr<Message>> in_buffers;  // sent, not awaited
     size_t next = 0;                        // entry
     bool joined = false;                    // the meeting of the next entry
@@ -99,7 +99,7 @@ struct WalkingRank {
         m.end = std::max(m.last, i ? (*meetings[axis])[i - 1].end : 0) + busy;
     }
     bool collective(const Cost& cost, double busy) {
-        const size_t axis = index_of_axis(cost.axis);
+        const size_t axis = index_of_group(cost.axis);
         const std::string_view verb = cost.name;
         const size_t i = joins[axis] - joined;
         if (!joined) join(axis, busy);
@@ -123,9 +123,9 @@ struct WalkingRank {
             now = std::max(now, end);
             return true;
         }
-        std::deque<size_t>& waiting = started[index_of_axis(cost.axis)];
+        std::deque<size_t>& waiting = started[index_of_group(cost.axis)];
         if (waiting.empty()) return true;
-        if (!await(index_of_axis(cost.axis), waiting.front())) return false;
+        if (!await(index_of_group(cost.axis), waiting.front())) return false;
         waiting.pop_front();
         return true;
     }
@@ -134,7 +134,7 @@ struct WalkingRank {
 // Returns false while a receiver or a buffer waits.
 inline bool pass_message(WalkingRank& r, const Cost& cost, Messages& messages) {
     const MeshShape& mesh = r.prices.mesh;
-    const int peer = r.rank + (cost.peer - r.rank / (mesh.tp * mesh.cp) % mesh.pp) * mesh.tp * mesh.cp;
+    const int peer = r.rank + (cost.peer - index_on(mesh, kPp, r.rank)) * stride_of(mesh, kPp);
     const std::string_view verb = cost.name;
     if (cost.kind == Kind::Wait) {
         if (r.in_buffers.empty()) return true;
@@ -192,7 +192,7 @@ inline WalkingRank walking_rank(const Config& cfg, const Machine& machine, int r
     r.groups = groups_at(r.prices.mesh, ranks, rank, machine);
     r.walk = std::make_unique<Walk>(
         walk_of_run(cfg, on->mesh, {.micro_batch = cfg.train.micro_batch, .micros = 0}));
-    for (size_t axis = 0; axis < kAxes; axis++) {
+    for (size_t axis = 0; axis < kGroups; axis++) {
         r.members[axis] = r.groups[axis].all;
         r.meetings[axis] = &meetings[{axis, on->places[axis].color}];
     }

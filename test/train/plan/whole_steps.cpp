@@ -1,6 +1,5 @@
 // Estimates of small meshes, against brute force: every rank and every micro-batch walked, none left out.
 #include <set>
-#include <span>
 
 #include "llmc/train/plan/search.h"
 #include "llmc/train/run/distinct_stages.h"
@@ -37,7 +36,7 @@ static StepTime step_of_copy(const Config& cfg, const Machine& machine, Simulate
     std::vector<StageTimes> times;
     PipelineShape shape = {};
     for (int s = 0; s < p.pp; s++) {
-        const auto rank = described_mesh(p, kRanks, s * p.tp);
+        const auto rank = described_stage(p, kRanks, s);
         const Walk walk =
             walk_of_run(planned, rank->mesh, {.micro_batch = cfg.train.micro_batch, .micros = 0});
         const Stage stage = make_stage(planned, rank->mesh, cfg.train.micro_batch);
@@ -61,10 +60,12 @@ struct Tolerance {
 };
 
 // Shares are those of the busiest rank in one copy of the pipeline, or of one that is almost as busy.
-static double difference_of_shares(const StepTime& plan, const WholeStep& whole, size_t ranks_of_copy) {
+static double difference_of_shares(const StepTime& plan, const WholeStep& whole, const MeshShape& mesh) {
     double least = 1;
-    for (size_t copy = 0; copy < whole.ranks.size(); copy += ranks_of_copy) {
-        const std::span ranks(&whole.ranks[copy], ranks_of_copy);
+    for (int copy = 0; copy < mesh.dp; copy++) {
+        std::vector<SecondsByKind> ranks;
+        for (size_t r = 0; r < whole.ranks.size(); r++)
+            if (index_on(mesh, kDp, int(r)) == copy) ranks.push_back(whole.ranks[r]);
         double busiest = 0;
         for (const SecondsByKind& rank : ranks) busiest = std::max(busiest, rank.sum());
         for (const SecondsByKind& rank : ranks) {
@@ -81,10 +82,11 @@ static void expect_whole(const Config& c, int ranks, const Machine& machine, con
     const ParallelConfig& p = c.parallel;
     const StepTime few = estimate(c, ranks, machine).step;
     const WholeStep whole = step_of_all_ranks(c, machine, ranks);
-    const double shares = difference_of_shares(few, whole, size_t(p.tp * p.pp));
+    const double shares = difference_of_shares(few, whole, mesh_shape(p, ranks));
     EXPECT(std::abs(few.seconds / whole.seconds - 1) < most.seconds && shares < most.shares,
-           "tp %d, pp %d x %d, zero %d of %d, micro %d, recompute %s: %g s, whole %g s; shares differ by %g",
-           p.tp, p.pp, p.virtual_stages, p.zero, p.zero_group, c.train.micro_batch,
+           "tp %d, pp %d x %d, %s, zero %d of %d, micro %d, recompute %s: %g s, whole %g s; shares differ by "
+           "%g",
+           p.tp, p.pp, p.virtual_stages, p.order.c_str(), p.zero, p.zero_group, c.train.micro_batch,
            c.memory.recompute.text().c_str(), few.seconds, whole.seconds, shares);
 }
 
@@ -144,6 +146,33 @@ TEST(borders_of_nodes_cut_some_copies_and_groups) {
     }
     for (const std::pair<int, int>& mesh : {std::pair(2, 1), {1, 3}, {3, 4}, {6, 2}})
         EXPECT(meshes.contains(mesh), "no tp %d, pp %d", mesh.first, mesh.second);
+}
+
+// Two nodes of 4 and tp 2 x pp 2: by default ZeRO goes over the network. With tp and dp inside it stays in
+// the node, and the pipeline goes over the network.
+TEST(the_order_of_the_axes_says_who_gets_the_network) {
+    const Machine machine = nodes_of_4();
+    const auto on = [&](const char* order, const char* group) {
+        ParallelConfig p = {.tp = 2, .pp = 2};
+        p.order = order;
+        return members_of(mesh_shape(p, kRanks), group, machine).nodes;
+    };
+    EXPECT(on("tp,pp,dp", "shard") == 2 && on("tp,pp,dp", "pp") == 1 && on("tp,pp,dp", "tp") == 1, "usual");
+    EXPECT(on("tp,dp,pp", "shard") == 1 && on("tp,dp,pp", "pp") == 2 && on("tp,dp,pp", "tied") == 2, "dp");
+    EXPECT(on("pp,dp,tp", "tp") == 2, "tp outside");
+    Config cfg = planned_config();
+    for (const char* order : {"tp,dp,pp", "pp,tp,dp", "dp,pp,tp"}) {
+        cfg.parallel.order = order;
+        for (const Config& c : candidates_of(cfg, kRanks, machine))
+            if (c.memory.recompute == Recompute::None && c.train.micro_batch == 1 && c.parallel.pp > 1)
+                expect_whole(c, kRanks, machine);
+    }
+    Config zero3 = planned_config();
+    zero3.parallel = {.tp = 2, .pp = 2, .zero = 3};
+    const double usual = estimate(zero3, kRanks, machine).step.seconds;
+    zero3.parallel.order = "tp,dp,pp";
+    const double inside = estimate(zero3, kRanks, machine).step.seconds;
+    EXPECT(inside < 0.9 * usual, "%g s with ZeRO inside nodes, %g s over the network", inside, usual);
 }
 
 // Nodes of 2 in pods of 4, with an eighth of the rate between pods.

@@ -136,32 +136,6 @@ TEST(neighbouring_stages_may_share_a_node) {
     EXPECT_NEAR(seconds_of_message(p, send, false), 10, 1e-9);
 }
 
-// 3 stages on nodes of 8: the border of the first and second node cuts the third copy, that of the second and
-// third the sixth. Copies repeat after 8.
-TEST(copies_of_a_pipeline_differ_where_borders_cut_them) {
-    Machine machine = slow_machine().machine;
-    machine.gpus_per_node = 8;
-    const auto distinct = [&](const MeshShape& mesh) { return distinct_copies(mesh, machine).size(); };
-    EXPECT(distinct({.dp = 16, .pp = 3, .shard = 16}) == 3, "whole; cut after two stages; after one");
-    EXPECT(distinct({.dp = 4096, .pp = 4, .shard = 4096}) == 1, "whole nodes");
-    EXPECT(distinct({.dp = 2, .tp = 6, .shard = 2}) == 2, "tp 6");
-    EXPECT(distinct({.dp = 12, .shard = 6}) == 4, "groups of ZeRO and their replicas: whole or cut, each");
-    // cp is part of the groups of ZeRO: a node has all 8 of its ranks in one
-    EXPECT(members_of({.dp = 8, .cp = 2, .shard = 16}, "shard", machine) ==
-           Members({.all = 16, .inside = 8, .nodes = 2, .in_pod = 16}), "cp 2");
-}
-
-// dp with a stride of 3 ranks on nodes of 8: ranks 6 and 9, of a group of two, lie in different nodes.
-TEST(a_group_of_distant_ranks_may_cross_a_border) {
-    Prices p = slow_machine();
-    p.mesh = {.dp = 8, .tp = 3, .shard = 2};
-    EXPECT(members_of(p.mesh, "shard", p.machine).inside == 1, "a border is not seen");
-    p.mesh.shard = 8;
-    EXPECT(members_of(p.mesh, "shard", p.machine).inside == 2, "2 to 3 of 8 ranks are in a node");
-    p.mesh = {.dp = 2, .pp = 4};
-    EXPECT(members_of(p.mesh, "tied", p.machine).inside == 2, "both ends of a pipeline of 4");
-}
-
 // Pods of 32 GPUs, nodes of 8: a ring of 64 GPUs crosses the border by 8 adapters, which 32 GPUs share.
 TEST(links_between_pods_are_oversubscribed) {
     Prices p = slow_machine();

@@ -45,8 +45,8 @@ static Outcome run(const Point& p) {
     Outcome outcome;
     if (cfg.parallel.ranks == 1) train(cfg, Mesh(), outcome);
     else run_threads(cfg, [&](Config c, const Mesh& mesh) {
-        for (Axis Mesh::*const axis : mesh_axes)
-            if (Group* group = (mesh.*axis).group) group->most_delay_us = p.delay_us;
+        for (const GroupRow& row : group_rows)
+            if (Group* group = (mesh.*row.axis).group) group->most_delay_us = p.delay_us;
         return train(c, mesh, outcome);
     });
     return outcome;
@@ -74,6 +74,8 @@ static std::vector<Point> chosen(std::vector<Point> points) {
     return points;
 }
 
+static const char* const levels[] = {"none", "selective", "block"};
+
 static std::vector<Point> meshes(int most) {
     std::vector<Point> all;
     for (int dp : {1, 2, 3, 4})
@@ -87,8 +89,6 @@ static std::vector<Point> meshes(int most) {
 static bool interleaves(const Point& p, int chunks) {
     return p.pp > 1 && p.pp * chunks <= 7 && kRows / p.dp / p.micro_batch % p.pp == 0;
 }
-
-// ---------------------------------------------------------------------------------------------------------
 
 // The four stages of ZeRO on a point: each against one rank, 0 = 1 and 2 = 3 bit for bit, and 0 = 1 = 2 = 3
 // if a rank's batch is one micro-batch.
@@ -108,7 +108,6 @@ static void expect_stages(Point p, const Outcome& one_rank) {
 
 TEST_IF(kIsFp64, every_mesh_trains_as_one_rank) {
     const Outcome one_rank = run({1, 1, 1});
-    const char* const levels[] = {"none", "selective", "block"};
     int turn = 0;
     for (Point p : meshes(8))
         for (int level = 0; level < 3; level++)
@@ -239,10 +238,23 @@ static void expect_same_by_mpirun(const Point& p, const Outcome& one_rank) {
     EXPECT(p.native || read(out, one_rank) == run(p), "%s: MPI and threads differ", p.text().c_str());
 }
 
+// Only sums over all ranks, of losses and the gradient norm, have another order where the axes have.
+TEST_IF(kIsFp64, orders_of_the_axes_change_no_bit_of_a_weight) {
+    for (Point p : chosen({{2, 2, 2, 3, "block"}, {4, 2, 1, 2, "none", 1, 1, 2},
+                           {.dp = 2, .tp = 2, .pp = 2, .virtual_stages = 2, .kind = 7, .muon = 1}})) {
+        p.clips = false;
+        const Outcome usual = run(p);
+        for (const char* order : {"pp,tp,dp", "dp,tp,pp", "tp,dp,pp"}) {
+            p.order = order;
+            EXPECT(run(p).weights == usual.weights, "%s: other weights", p.text().c_str());
+        }
+    }
+    expect_stages({.dp = 2, .tp = 2, .pp = 2, .order = "pp,dp,tp"}, run({1, 1, 1}));
+}
+
 TEST_IF(kIsFp64, meshes_by_mpirun) {
     if (!test::can_start_processes()) return;
     const Outcome one_rank = run({1, 1, 1});
-    const char* const levels[] = {"none", "selective", "block"};
     int turn = 0;
     for (Point p : meshes(8))
         for (int half = 0; half < 2; half++, turn++) {
@@ -261,9 +273,8 @@ TEST_IF(kIsFp64, kinds_of_models_by_mpirun) {
     for (Point p : chosen({{.dp = 2, .tp = 2, .pp = 1, .zero = 3, .kind = 7, .muon = 2},
                            {.dp = 2, .tp = 1, .pp = 2, .zero = 1, .kind = 10, .muon = 1, .offload = 1},
                            {.dp = 1, .tp = 2, .pp = 2, .kind = 8},
-                           {.dp = 2, .tp = 1, .pp = 1, .zero = 2, .native = 1, .kind = 5, .muon = 1}})) {
+                           {.dp = 2, .tp = 1, .pp = 1, .zero = 2, .native = 1, .kind = 5, .muon = 1}}))
         expect_same_by_mpirun(p, run({.dp = 1, .tp = 1, .pp = 1, .kind = p.kind, .muon = p.muon}));
-    }
 }
 
 // Lower precisions round in other places on other meshes: the same to their rounding.

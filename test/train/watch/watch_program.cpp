@@ -154,7 +154,7 @@ TEST(a_run_says_what_its_ranks_do) {
     }
     EXPECT(ranks.size() == 2, "%s\n%s", ranks.dump().c_str(), text_of(p.log).c_str());
     for (int r = 0; r < int(ranks.size()); r++)
-        EXPECT(ranks[r]["rank"] == r && ranks[r]["tp"] == r && ranks[r]["dp"] == 0 &&
+        EXPECT(ranks[r]["rank"] == r && ranks[r]["place"] == json({{"dp", 0}, {"pp", 0}, {"tp", r}}) &&
                ranks[r]["doing"] == "train" && ranks[r]["step"] > 0, "%s", ranks[r].dump().c_str());
     WatchedFolder watched(root);
     watched.update();

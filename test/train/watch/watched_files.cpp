@@ -279,7 +279,7 @@ TEST(ranks_are_read_while_their_files_are_fresh) {
     f.update();
     json ranks = f.page.runs["a"]["ranks"];
     EXPECT(ranks.size() == 3 && ranks[0]["collective"] == "all_gather tp" && ranks[1]["doing"] == "save" &&
-           ranks[2]["rank"] == 2 && ranks[2]["host"] == "<n1>" && ranks[1]["dp"] == 1, "%s",
+           ranks[2]["rank"] == 2 && ranks[2]["host"] == "<n1>" && ranks[1]["place"]["dp"] == 1, "%s",
            ranks.dump().c_str());
     EXPECT(ranks[0]["seconds"] >= 40 && ranks[0]["seconds"] < 100, "%s", ranks[0].dump().c_str());
     EXPECT_NEAR(ranks[2]["seconds"].get<double>() - ranks[2]["age"].get<double>(), 40, 0.11);

@@ -28,7 +28,7 @@ const patienceOf = run => Math.max(2, 3e-3 * (typicalMs(run.train) || 0));
 const NAMED = 64, SHOWN = 4096;         // ranks of a run with words, and as squares whose hints have the words
 
 function makeTile(r, slow, named) {
-  const place = ["dp", "pp", "tp"].filter(k => isNumber(r[k])).map(k => `${k} ${r[k]}`).join("  ");
+  const place = Object.entries(r.place ?? {}).map(([axis, index]) => `${axis} ${index}`).join("  ");
   const doing = r.collective ? `${r.doing}, ${r.collective}` : String(r.doing ?? ""), since = duration(r.seconds);
   const hint = `rank ${r.rank} (${place}): ${doing} for ${since}` + (slow ? "; the others wait for this rank" : "");
   const kind = slow ? " slowest" : r.collective ? " waits" : "";

@@ -1,0 +1,55 @@
+// The axes of the mesh of ranks, a row each. Ranks lie in a grid: a rank has an index on every axis, and
+//
+//     rank = sum of index x stride        stride: product of the sizes of the axes further in
+//
+// with the axes in parallel.order, the innermost first: its neighbours have consecutive ranks, as ranks of a
+// host have. The communicators of comm/mesh.h are slices of the grid.
+#pragma once
+#include <array>
+#include <string>
+#include <vector>
+
+#include "llmc/base/config/config.h"
+
+enum MeshAxis : uint8_t { kDp, kTp, kPp, kCp, kMeshAxes };
+using AxisOrder = std::array<MeshAxis, kMeshAxes>;      // the innermost first
+
+// Sizes of the axes of a job.
+struct MeshShape {
+    int dp = 1, pp = 1, cp = 1, tp = 1;
+    int shard = 1;                      // ranks that hold one copy of the sharded state (kGradientAxes)
+    AxisOrder order = {kTp, kCp, kPp, kDp};
+};
+
+struct AxisRow {
+    const char* name;
+    int MeshShape::*size;
+    int ParallelConfig::*setting;       // null: the ranks that the other axes leave
+    bool sums_gradients;                // its ranks have other tokens: gradients are summed over them
+    const char* missing = nullptr;      // of the axis in this version, for messages; null: nothing
+};
+inline constexpr AxisRow axis_rows[kMeshAxes] = {
+    {"dp", &MeshShape::dp, nullptr, true},                                                  // samples
+    {"tp", &MeshShape::tp, &ParallelConfig::tp, false},                                     // matrices
+    {"pp", &MeshShape::pp, &ParallelConfig::pp, false},                                     // layers
+    {"cp", &MeshShape::cp, &ParallelConfig::cp, true, "context parallelism is"},            // a sequence
+};
+
+// Sets of axes: a bit each.
+constexpr unsigned axis_bit(MeshAxis a) { return 1u << a; }
+inline constexpr unsigned kAllAxes = (1u << kMeshAxes) - 1;
+inline constexpr unsigned kGradientAxes = [] {
+    unsigned axes = 0;
+    for (int a = 0; a < kMeshAxes; a++) axes |= axis_rows[a].sums_gradients ? axis_bit(MeshAxis(a)) : 0;
+    return axes;
+}();
+
+int model_ranks(const ParallelConfig& p);           // ranks of a copy of the model: of all axes but dp
+MeshShape mesh_shape(const ParallelConfig& p, int ranks);       // REQUIRES: model_ranks() divides ranks
+// Why parallel.order names no order of these axes; empty: it names one.
+std::string order_mistake(const ParallelConfig& p, int dp);
+
+int ranks_of(const MeshShape& s, unsigned axes = kAllAxes);     // product of the sizes of these axes
+int stride_of(const MeshShape& s, MeshAxis axis);
+int index_on(const MeshShape& s, MeshAxis axis, int rank);
+std::vector<MeshAxis> shown_axes(const MeshShape& s);           // those of this version, the outermost first
