@@ -38,7 +38,7 @@ static double step_meter_us() {
     StepMeter meter(Config(), 1e9, 1, "", state);
     meter.begin();
     return median_us(20000, [&](int i) {
-        StepReport r = {.step = i, .loss = 3 + 1e-3 * (i % 7), .norm = 1 + 1e-3 * (i % 11)};
+        StepFigures r = {.step = i, .loss = 3 + 1e-3 * (i % 7), .norm = 1 + 1e-3 * (i % 11)};
         meter.measure(r, seconds_now());
     });
 }

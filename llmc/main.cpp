@@ -121,7 +121,7 @@ static int run(Options& options) {
     allow_many_files();
     Config& cfg = options.config;
     if (options.export_to) check_export_place(*options.export_to, cfg, options.config_path);
-    watch_for_hangs(cfg.run.hang_timeout);
+    set_hang_timeout(cfg.run.hang_timeout);
     // exports write the FP32 masters; some formats also write bf16, if run.precision names bf16
     if (const auto& to = options.export_to; to && cfg.run.precision != RunPrecision::Fp64 &&
         !(format_of(*to)->writes_bf16 && cfg.run.precision == RunPrecision::Bf16))

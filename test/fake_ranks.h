@@ -86,7 +86,7 @@ inline int rank_of_program(Shared& s, int rank, int world, int64_t steps) {
 inline int program(const string& dir) {
     const char* vmstat = getenv("FAKE_VMSTAT");
     vmstat ? supervise(vmstat) : supervise();
-    watch_for_hangs(atof(getenv("FAKE_TIMEOUT")));
+    set_hang_timeout(atof(getenv("FAKE_TIMEOUT")));
     catch_signals();
     std::ofstream(dir + "/pid." + std::to_string(launcher().rank)) << getpid() << "\n";
     Shared& s = *shared_of(dir + "/shared");

@@ -58,7 +58,7 @@ struct LoggedRun {
         log.start(c, info, "", state);
     }
     void begin() { meter.begin(); }
-    void train(StepReport r) {
+    void train(StepFigures r) {
         meter.measure(r, seconds_now());
         log.train(r);
     }

@@ -5,7 +5,7 @@
 #include "llmc/base/context.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/ops/cuda/device/runtime.h"
-#include "llmc/train/log/comm_log.h"
+#include "llmc/train/log/traffic.h"
 #include "test/emulator/settings.h"
 #include "test/nccl_ranks.h"
 
@@ -219,7 +219,7 @@ TEST(the_device_tells_what_it_waited_for) {
             const Axis& a = mesh.shard;
             const Device<float> src(values<float>(a.index, 20000));
             Device<float> all(40000), sum(values<float>(a.index, 20000));
-            CommLog log;
+            Traffic log;
             const auto times_of = [&](auto f) {
                 f();
                 cudaDeviceSynchronize();

@@ -173,7 +173,7 @@ TEST(statistics_of_tensors_are_walked) {
         Tiny t(cfg);
         Loader data(t.set, 1, 0);
         const Walk done = walk_of(ops::target(), [&] {
-            t.model.tensors->begin(1);
+            t.model.health->begin(1);
             t.model.pipeline.run(data);
             enqueue_update(t.model, 1e-3, 0);
         }, true);

@@ -17,8 +17,8 @@ inline constexpr double kCourtesy = 2;      // seconds beyond the limit before a
 // limit is at least a minute too.
 double hang_limit(double asked, double slowest_step, bool starting);
 
-struct HangWatch {
-    struct Watched {
+struct HangFinder {
+    struct Seen {
         uint64_t beats = 0;
         int64_t step = 0;
         Phase phase = Phase::Start;
@@ -29,7 +29,7 @@ struct HangWatch {
     double slowest_step = 0;
     uint64_t others = 0;                    // ProgressPage::others at the last look
     double others_silent = 0;               // seconds since other processes were seen to make progress
-    std::vector<Watched> ranks = {};
+    std::vector<Seen> ranks = {};
 
     void look(double seconds);              // reads the page; seconds: since the last call
     // The place in `ranks` of the rank to blame, or -1. stopped: a signal (SIGSTOP) suspended the process; no
@@ -38,5 +38,5 @@ struct HangWatch {
     bool waits(int local) const { return page.ranks[local].collective.text[0]; }
 
 private:
-    double limit(const Watched& w, bool stopped) const;
+    double limit(const Seen& s, bool stopped) const;
 };

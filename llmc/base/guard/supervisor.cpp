@@ -47,14 +47,14 @@ struct Supervisor {
     ProgressPage* page;
     Screen& screen;
     pid_t child, parent;        // parent: the launcher
-    sigset_t watched;
+    sigset_t awaited;   // signals that the supervisor takes by sigtimedwait()
     bool received[NSIG] = {};
     int stopped_by = 0;         // signal that stopped the child
     // counts 10 to 20 s ago and in the last 10 s: a machine also kills other users' runs
     const char* vmstat;
     long oom_before = out_of_memory_kills(vmstat), oom_recent = oom_before;
     double oom_age = 0;
-    HangWatch watch{*page};
+    HangFinder finder{*page};
 
     int run();
     void settle_screen() const;
@@ -68,7 +68,7 @@ private:
     int hangs(int local) const;
     void forward(const siginfo_t& info);
     void look(double seconds);
-    bool waits(int local) const { return watch.waits(local) && !stopped_by; }
+    bool waits(int local) const { return finder.waits(local) && !stopped_by; }
     bool running() const;
     int busy_rank() const;
 };
@@ -200,7 +200,7 @@ void Supervisor::look(double seconds) {
     }
     screen.look(!page->all_is_shown);
     const bool waits_for_reader = page->all_is_shown && screen.stuck();
-    if (!waits_for_reader) watch.look(seconds);
+    if (!waits_for_reader) finder.look(seconds);
 }
 
 int Supervisor::hangs(int local) const {
@@ -208,7 +208,7 @@ int Supervisor::hangs(int local) const {
     const std::string other = page->silent_other.text;
     if (!why.empty() && !other.empty()) why += fmt::format(", of whom {} is silent", other);
     if (stopped_by) why = ", stopped by " + named(stopped_by);
-    const double silent = watch.ranks[size_t(local)].silent;
+    const double silent = finder.ranks[size_t(local)].silent;
     const int code = obituary(local, fmt::format("hangs: no progress for {:.1f} s{}", silent, why),
                               "; it is ended", kExitHang);
     end_quietly();
@@ -220,7 +220,7 @@ int Supervisor::run() {
     double before = seconds_now();
     for (;;) {
         siginfo_t info;
-        const int signal = sigtimedwait(&watched, &info, &tick);
+        const int signal = sigtimedwait(&awaited, &info, &tick);
         if (signal > 0 && signal != SIGCHLD && signal != SIGCONT) {
             const bool end = signal == SIGTERM || signal == SIGINT || signal == SIGHUP;
             if (launched() && end) return end_quietly();
@@ -238,7 +238,7 @@ int Supervisor::run() {
         const double now = seconds_now(), seen = std::min(now - before, 2 * kTick);
         before = now;
         look(seen);
-        const int local = watch.blamed(stopped_by != 0);
+        const int local = finder.blamed(stopped_by != 0);
         if (local >= 0) return hangs(local);
     }
 }
@@ -247,7 +247,7 @@ void show_all_output() {
     if (progress_page) progress_page->all_is_shown = true;
 }
 
-void watch_for_hangs(double seconds) {
+void set_hang_timeout(double seconds) {
     if (progress_page) progress_page->hang_timeout = seconds;
 }
 
@@ -260,11 +260,11 @@ void supervise(const char* vmstat) {
     ProgressPage* const page = make_progress_page();
     if (!page) return;
     std::signal(SIGCHLD, SIG_DFL);
-    sigset_t watched, before;
-    sigfillset(&watched);
+    sigset_t awaited, before;
+    sigfillset(&awaited);
     for (int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGTTIN, SIGTTOU})
-        sigdelset(&watched, s);
-    sigprocmask(SIG_BLOCK, &watched, &before);
+        sigdelset(&awaited, s);
+    sigprocmask(SIG_BLOCK, &awaited, &before);
     static Screen screen;
     screen.open();
     const pid_t self = getpid(), launcher = getppid(), child = fork();
@@ -276,7 +276,7 @@ void supervise(const char* vmstat) {
     progress_page = page;
     screen.start();
     Supervisor supervisor{.page = page, .screen = screen, .child = child, .parent = launcher,
-                          .watched = watched, .vmstat = vmstat};
+                          .awaited = awaited, .vmstat = vmstat};
     const int code = supervisor.run();
     // with a host that does not answer, mpirun and its daemons wait for a quarter of an hour
     if (code != kExitDone && ::launcher().name == "mpirun") end_launcher_later(launcher, kLauncherEnds);

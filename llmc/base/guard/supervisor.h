@@ -22,4 +22,4 @@ void supervise(const char* vmstat = "/proc/vmstat");
 void show_all_output();
 
 // run.hang_timeout, in seconds; 0: the default
-void watch_for_hangs(double seconds);
+void set_hang_timeout(double seconds);

@@ -12,13 +12,13 @@ static std::string figures(const Spread& s) {
                        json_number(s.nonfinite / count));
 }
 
-std::string health_row(const HealthReport& h) {
+std::string health_row(const Health& h) {
     std::string tensors, activations;
-    for (const TensorReport& t : h.tensors)
+    for (const TensorHealth& t : h.tensors)
         tensors += fmt::format(R"({}{{"name":{},"count":{},"weight":{{{}}},"grad":{{{}}},"update":{{{}}}}})",
                                tensors.empty() ? "" : ",", json_string(t.name), json_number(t.weight.count),
                                figures(t.weight), figures(t.gradient), figures(t.update));
-    for (const ActivationReport& a : h.activations)
+    for (const ActivationHealth& a : h.activations)
         activations += fmt::format(R"({}{{"name":{},"count":{},{}}})", activations.empty() ? "" : ",",
                                    json_string(a.name), json_number(a.values.count), figures(a.values));
     return JsonLine("health").add("step", h.step).raw("tensors", "[" + tensors + "]")
@@ -50,9 +50,9 @@ static void add_norm(Spread& norms, const Spread& tensor) {
     else norms.zeros++;
 }
 
-std::vector<Histogram> histograms_of(const HealthReport& h) {
+std::vector<Histogram> histograms_of(const Health& h) {
     std::vector<Histogram> all = {{"norms/weights", {}}, {"norms/gradients", {}}, {"norms/updates", {}}};
-    for (const TensorReport& t : h.tensors) {
+    for (const TensorHealth& t : h.tensors) {
         add_norm(all[0].spread, t.weight);
         add_norm(all[1].spread, t.gradient);
         add_norm(all[2].spread, t.update);

@@ -6,14 +6,14 @@
 
 #include "llmc/train/log/spikes.h"
 #include "llmc/train/report/event_file.h"
-#include "llmc/train/step/tensor_report.h"
+#include "llmc/train/step/health.h"
 
 // {"event":"health","step":..,
 //  "tensors":[{"name":"h.0.qkvw","count":..,"weight":{"rms":..,"max":..,"zeros":..,"nonfinite":..},
 //              "grad":{..},"update":{..}},..],
 //  "activations":[{"name":"h.0.ln1","count":..,"rms":..,"max":..,"zeros":..,"nonfinite":..},..]}
 // zeros and nonfinite: shares of the elements. rms and max: of the finite elements.
-std::string health_row(const HealthReport& h);
+std::string health_row(const Health& h);
 
 // {"event":"grad_norms","step":..,"norms":{"wte":..,..}}
 std::string grad_norms_row(int64_t step, std::span<const std::string> names, std::span<const double> norms);
@@ -23,4 +23,4 @@ std::string spike_row(const Spike& s);
 
 // "weights/h.0.qkvw", "gradients/h.0.qkvw", ...: of absolute elements. "norms/weights", "norms/gradients",
 // "norms/updates": of the norms of all tensors.
-std::vector<Histogram> histograms_of(const HealthReport& h);
+std::vector<Histogram> histograms_of(const Health& h);

@@ -140,19 +140,19 @@ JsonLine RunLog::figures(std::string_view event, int64_t step, const std::vector
 }
 
 // In files, times and rates have three digits after the point.
-static std::vector<Measured> filed_values(StepReport r) {
+static std::vector<Measured> filed_values(StepFigures r) {
     for (double* v : {&r.ms, &r.tokens_per_s}) *v = std::round(*v * 1e3) / 1e3;
     return values_of(r);
 }
 
-void RunLog::note_rate(const StepReport& r) {
+void RunLog::note_rate(const StepFigures& r) {
     if (mfu_noted_ || !(r.mfu > 1)) return;
     mfu_noted_ = true;
     print_event("note", "mfu above 100%: the matmul rate of " + shown_rate(info_.peak_tflops) +
                 " TFLOP/s is too low; log.peak_tflops sets it");
 }
 
-void RunLog::train(const StepReport& r) {
+void RunLog::train(const StepFigures& r) {
     if (!writes_) return;
     prometheus_.metrics.at("skips", "steps") += !r.finite;
     JsonLine line = figures("train", r.step, filed_values(r));
@@ -166,7 +166,7 @@ void RunLog::train(const StepReport& r) {
     note_rate(r);
 }
 
-void RunLog::health(const HealthReport& h) {
+void RunLog::health(const Health& h) {
     if (!writes_) return;
     if (cfg_.log.health_due(h.step)) write(health_row(h));
     if (cfg_.log.histograms_due(h.step)) events_.add(h.step, histograms_of(h));

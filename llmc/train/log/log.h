@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "llmc/base/config/config.h"
-#include "llmc/train/log/comm_log.h"
+#include "llmc/train/log/traffic.h"
 #include "llmc/train/log/health_rows.h"
 #include "llmc/train/log/run_header.h"
 #include "llmc/train/log/step_lines.h"
@@ -29,9 +29,9 @@ struct RunLog {
     // Writes config.json, resolved, and the header on screen. origin: the checkpoint that the run resumes;
     // empty for a new run. metrics.jsonl keeps its rows up to the step of `state`.
     void start(const Config& cfg, const StartInfo& info, const std::string& origin, const RunState& state);
-    void train(const StepReport& r);
+    void train(const StepFigures& r);
     void comm(int64_t step, const CommStep& moved);      // traffic of this rank in the step
-    void health(const HealthReport& h);                 // the rows, and the histograms, that are due
+    void health(const Health& h);                 // the rows, and the histograms, that are due
     void grad_norms(int64_t step, std::span<const std::string> names, std::span<const double> norms);
     void spike(const Spike& s);
     void val(int64_t step, double loss, std::optional<double> bits_per_byte);
@@ -56,5 +56,5 @@ private:
     void write(const std::string& line);
     // Gives the figures of a row of metrics.jsonl to the files of other programs; returns the row.
     JsonLine figures(std::string_view event, int64_t step, const std::vector<Measured>& values);
-    void note_rate(const StepReport& r);
+    void note_rate(const StepFigures& r);
 };

@@ -32,7 +32,7 @@ std::optional<Spike::Moved> Spikes::first_moved(int64_t step) const {
     return Spike::Moved{first->name, *first->z, first->moved_at};
 }
 
-std::optional<Spike> Spikes::see(const StepReport& r, std::span<const double> norms) {
+std::optional<Spike> Spikes::see(const StepFigures& r, std::span<const double> norms) {
     bool knows = false;
     for (size_t i = 0; i < std::min(norms.size(), tensors_.size()); i++) {
         Followed& t = tensors_[i];

@@ -30,7 +30,7 @@ struct Spikes {
     Spikes(const std::vector<std::string>& names, std::map<std::string, Trailing>& windows);
 
     // norms: of each tensor's gradient. Returns a spike once, in the spike's first step.
-    std::optional<Spike> see(const StepReport& r, std::span<const double> norms);
+    std::optional<Spike> see(const StepFigures& r, std::span<const double> norms);
 
 private:
     // z: at moved_at, the step of the last move.

@@ -32,7 +32,7 @@ std::vector<StepColumn> fitting_columns(std::vector<StepColumn> all, int room) {
 }
 
 // Every column of a row. r: with the means.
-static std::vector<StepColumn> columns_of(const StepReport& r, int64_t steps) {
+static std::vector<StepColumn> columns_of(const StepFigures& r, int64_t steps) {
     std::vector<StepColumn> all = {{"step", std::to_string(r.step) + "/" + std::to_string(steps), 15, 1}};
     const std::vector<Measured> values = values_of(r);
     for (const Figure& f : figures_of("train")) {
@@ -53,7 +53,7 @@ static std::string line_of(const std::vector<StepColumn>& columns, bool titles) 
     return line;
 }
 
-void StepLines::add(const StepReport& r, int64_t steps, int64_t batch_tokens, bool due) {
+void StepLines::add(const StepFigures& r, int64_t steps, int64_t batch_tokens, bool due) {
     steps_++;
     ms_ += r.ms;
     tflops_ms_ += r.tflops * r.ms;
@@ -64,7 +64,7 @@ void StepLines::add(const StepReport& r, int64_t steps, int64_t batch_tokens, bo
     if (!due && (!terminal || now - drawn_ < 0.25)) return;
     drawn_ = now;
 
-    StepReport mean = r;
+    StepFigures mean = r;
     mean.memory_bytes = memory_bytes_;
     mean.ms = ms_ / steps_;
     mean.tokens_per_s = double(batch_tokens) / mean.ms * 1e3;

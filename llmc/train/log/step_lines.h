@@ -9,7 +9,7 @@
 
 struct StepLines {
     // steps: of the run; batch_tokens: of a step.
-    void add(const StepReport& r, int64_t steps, int64_t batch_tokens, bool due);
+    void add(const StepFigures& r, int64_t steps, int64_t batch_tokens, bool due);
 
 private:
     double steps_ = 0, ms_ = 0, tflops_ms_ = 0, joules_ = 0;    // sums since the last row

@@ -16,7 +16,7 @@ double model_flops_per_token(const ModelConfig& settings, int64_t params) {
     return 6.0 * (double(params) - looked_up) + 6.0 * m.heads * m.head_channels * tokens;
 }
 
-std::vector<Measured> values_of(const StepReport& r) {
+std::vector<Measured> values_of(const StepFigures& r) {
     return {{"step", double(r.step)}, {"loss", r.loss}, {"norm", r.norm}, {"lr", r.lr},
             {"tokens", double(r.tokens)}, {"ms", r.ms}, {"tokens_per_s", r.tokens_per_s},
             {"tflops", r.tflops}, {"mfu", r.mfu}, {"memory", double(r.memory_bytes)},
@@ -34,7 +34,7 @@ void StepMeter::begin() {
     energy.start();
 }
 
-void StepMeter::measure(StepReport& r, double end) {
+void StepMeter::measure(StepFigures& r, double end) {
     energy.read();
     r.tokens = first_tokens + (r.step - first_step) * batch_tokens;
     r.ms = std::max(1e3 * (end - step_begin), 1e-3);

@@ -13,7 +13,7 @@
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();    // null in metrics.jsonl
 
 // Figures of a step. Rates are sums over all ranks.
-struct StepReport {
+struct StepFigures {
     int64_t step = 0;               // steps finished, including this step
     double loss = 0, norm = 0, lr = 0;
     bool finite = true;             // false: the update left the weights unchanged
@@ -27,7 +27,7 @@ struct StepReport {
     double seconds_left = 0;        // of the run, with evaluations, texts and checkpoints on the way
     std::optional<double> loss_z = {}, norm_z = {};     // against the last steps (Trailing)
 };
-std::vector<Measured> values_of(const StepReport& r);      // by the keys of figures.json
+std::vector<Measured> values_of(const StepFigures& r);      // by the keys of figures.json
 
 // From the begin to the end of a step's `ms`, by seconds_now().
 struct StepSpan { double begin = 0, end = 0; };
@@ -40,7 +40,7 @@ struct StepMeter {
 
     void begin();                   // starts the clock
     // Stops the clock at `end`, by seconds_now(), and starts the next step's.
-    void measure(StepReport& r, double end);
+    void measure(StepFigures& r, double end);
     // Drawn by this rank's device within steps since the last call: the gradients of this step and the update
     // of the step before. NaN: unknown.
     double joules() { return energy.take(); }

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "llmc/base/guard/signals.h"
-#include "llmc/train/step/tensor_statistics.h"
+#include "llmc/train/step/health_meter.h"
 
 namespace PRECISION {
 

@@ -46,8 +46,8 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
         optimizer.emplace(cfg, zero);
         optimizer->add_to(arena);
         if (cfg.log.health || cfg.log.histograms) {
-            tensors.emplace(cfg, zero, gpt);
-            tensors->add_to(arena, optimizer->watch(*tensors));
+            health.emplace(cfg, zero, gpt);
+            health->add_to(arena, optimizer->attach(*health));
         }
         statistics.emplace(pipeline, *optimizer, mesh.world, votes, cfg.log.health > 0);
         statistics->add_to(arena, host);
@@ -95,7 +95,7 @@ static size_t bytes_of_program(const Model& m, const Config& cfg) {
     size_t bytes = 130'000 + 50'000 * size_t(ops::target().threads - 1);
     if (m.decoder) bytes += 400'000;
     if (!starts_random(cfg.model.init)) bytes += 1'200'000;
-    if (m.tensors) bytes += 600'000;
+    if (m.health) bytes += 600'000;
     if (m.library_bytes) bytes += ops::target().threads > 1 ? 2'000'000 : 400'000;
     const Group& world = *m.mesh.world.group;
     const bool threads = m.mesh.world.size > 1 && world.transport->name == std::string_view("threads");
@@ -115,7 +115,7 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
     const int few = walked_micros(stage.shape);
     step = walk_of_run(cfg, mesh, {.micro_batch = micro_batch, .micros = micros ? micros : few});
     const Walk rest = walk_of_run(cfg, mesh, {.micro_batch = micro_batch, .micros = few,
-                                              .trains = tensors.has_value(),
+                                              .trains = health.has_value(),
                                               .evaluated = uint64_t(micro_batch) * uint64_t(mesh.dp.size),
                                               .prompt = 1, .generates = generates, .scores = true,
                                               .measured = true});
@@ -161,10 +161,10 @@ Walk walk_of_run(const Config& whole, const Mesh& mesh, const WalkedRun& run) {
     model.gpt.ready();
     return walk_of(ops::target(), [&] {
         if (model.optimizer && run.trains) {
-            if (model.tensors && run.measured) model.tensors->begin_as(true, 0);
+            if (model.health && run.measured) model.health->begin_as(true, 0);
             model.pipeline.walk();
             enqueue_update(model, 0, 0);
-            if (model.tensors) model.tensors->begin_as(false, 0);
+            if (model.health) model.health->begin_as(false, 0);
         }
         if (run.evaluated) model.pipeline.walk_evaluation(run.evaluated);
         if (run.generates && run.prompt) walk_text(cfg, model, run.prompt);

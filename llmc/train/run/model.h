@@ -23,7 +23,7 @@ struct Model {
     Pipeline pipeline;
     Votes votes;                           // of steps
     std::optional<Optimizer> optimizer;    // for training
-    std::optional<TensorStatistics> tensors;       // for training, with log.health or log.histograms
+    std::optional<HealthMeter> health;        // for training, with log.health or log.histograms
     std::optional<StepStatistics> statistics;      // for training
     std::optional<Decoder> decoder;        // for texts
     std::optional<Scorer> scorer;          // for eval.tasks

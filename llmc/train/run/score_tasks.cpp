@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "llmc/train/step/tensor_statistics.h"
+#include "llmc/train/step/health_meter.h"
 
 namespace PRECISION {
 

@@ -6,7 +6,7 @@
 namespace PRECISION {
 
 static std::vector<std::string> names_of(const Model& m) {
-    return m.tensors ? m.tensors->names : std::vector<std::string>();
+    return m.health ? m.health->names : std::vector<std::string>();
 }
 
 static double flops_of(ModelConfig m, const StartInfo& info) {
@@ -25,7 +25,7 @@ void StepLog::begin() {
     if (trace.due(step)) earlier |= write();
     trace.begin(step);
     if (steps.empty()) meter.begin();
-    if (model.tensors) model.tensors->begin(state.step + 1);
+    if (model.health) model.health->begin(state.step + 1);
 }
 
 void StepLog::add(int64_t step, double lr) {
@@ -35,14 +35,14 @@ void StepLog::add(int64_t step, double lr) {
         const Timed counts("log");
         s.moved = traffic.take(model.mesh);
     }
-    if (model.tensors && model.tensors->measuring) {
+    if (model.health && model.health->measuring) {
         const Timed reads("health");
-        s.health = model.tensors->collect();
+        s.health = model.health->collect();
     }
     steps.push_back(std::move(s));
 }
 
-static void count_skip(const StepReport& r, int64_t most, int64_t* skipped) {
+static void count_skip(const StepFigures& r, int64_t most, int64_t* skipped) {
     if (++*skipped > most)
         fatal(kExitNotFinite, __FILE__, __LINE__, "step {}: loss {:g}, gradient norm {:g}; {} steps were "
               "skipped, train.max_skips = {}. Try a lower optimizer.lr or a longer optimizer.warmup",
@@ -50,11 +50,11 @@ static void count_skip(const StepReport& r, int64_t most, int64_t* skipped) {
 }
 
 // Ranks have equal figures, and rank 0 writes them.
-void StepLog::write_health(const Step& s, const StepReport& r, const StepResult& result) {
+void StepLog::write_health(const Step& s, const StepFigures& r, const StepResult& result) {
     if (context.rank != 0) return;
     const std::optional<Spike> spike = spikes.see(r, result.tensor_norms);
     if (!result.tensor_norms.empty() && (spike || cfg.log.health_due(s.step)))
-        log.grad_norms(s.step, model.tensors->names, result.tensor_norms);
+        log.grad_norms(s.step, model.health->names, result.tensor_norms);
     if (s.health) log.health(*s.health);
     if (spike) log.spike(*spike);
 }
@@ -67,7 +67,7 @@ Signals StepLog::write(size_t left) {
         const Step& s = steps.front();
         const StepResult result = model.statistics->read();
         asked |= model.votes.asked();
-        StepReport report{.step = s.step, .loss = result.loss, .norm = result.norm, .lr = s.lr,
+        StepFigures report{.step = s.step, .loss = result.loss, .norm = result.norm, .lr = s.lr,
                           .finite = result.finite, .joules = result.joules};
         const bool shown = cfg.log.every && (s.step % cfg.log.every == 0 || s.step == cfg.train.steps);
         if (context.rank == 0 && shown) report.memory_bytes = ops::device_in_use();

@@ -3,7 +3,7 @@
 #pragma once
 #include <deque>
 
-#include "llmc/train/log/comm_log.h"
+#include "llmc/train/log/traffic.h"
 #include "llmc/train/log/log.h"
 #include "llmc/train/log/step_meter.h"
 #include "llmc/train/run/model.h"
@@ -33,12 +33,12 @@ struct StepLog {
     static size_t late() { return ops::reached_by_host() ? 0 : 1; }
 
 private:
-    struct Step { int64_t step; double lr; CommStep moved; std::optional<HealthReport> health; };
+    struct Step { int64_t step; double lr; CommStep moved; std::optional<Health> health; };
     std::deque<Step> steps = {};     // not yet logged
-    CommLog traffic = {};
+    Traffic traffic = {};
     Spikes spikes;
 
-    void write_health(const Step& s, const StepReport& r, const StepResult& result);
+    void write_health(const Step& s, const StepFigures& r, const StepResult& result);
     StepTrace trace;
     Signals earlier = {};            // asked for by steps that begin() has logged
 };

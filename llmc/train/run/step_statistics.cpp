@@ -5,7 +5,7 @@
 namespace PRECISION {
 
 StepStatistics::StepStatistics(const Pipeline& p, Optimizer& o, const Axis& w, Votes& v, bool health)
-    : pipeline(p), optimizer(o), world(w), votes(v), tensor_count(health ? o.tensors->names.size() : 0) {}
+    : pipeline(p), optimizer(o), world(w), votes(v), tensor_count(health ? o.health->names.size() : 0) {}
 
 void StepStatistics::add_to(Arena& arena, Arena& host) {
     arena.add("statistics of a step", &mine, kWords);
@@ -31,7 +31,7 @@ StepSums StepStatistics::sum_over_ranks(const Signals& asked, double joules) {
     ops::mark_copies(sent, CopyLane::ToDevice);
     pipeline.sum_losses(mine + kLoss);
     optimizer.sum_squares(mine + kSquares);
-    if (tensor_count) optimizer.tensors->sum_squares();
+    if (tensor_count) optimizer.health->sum_squares();
     ops::await_copies(sent);
     const double* of_all = world.all_gather(all, mine, size_t(kWords));
     ops::sum_rows(sums, of_all, world.size, kWords);
@@ -43,7 +43,7 @@ void StepStatistics::start_read() {
     ops::start_copy_to_host(read_sums + place * kWords, sums, kWords * sizeof *sums);
     ops::start_copy_to_host(read_state + place, optimizer.state, sizeof *read_state);
     if (tensor_count)
-        ops::start_copy_to_host(read_squares + size_t(place) * tensor_count, optimizer.tensors->squares,
+        ops::start_copy_to_host(read_squares + size_t(place) * tensor_count, optimizer.health->squares,
                                 tensor_count * sizeof *read_squares);
     ops::mark_copies(reads[place], CopyLane::ToHost, read_times + place);
 }

@@ -32,7 +32,7 @@ struct StepResult {
 struct StepStatistics {
     static constexpr int kPlaces = 2;
 
-    // health: whether each tensor's gradient norm is a statistic of the step. REQUIRES: optimizer.tensors.
+    // health: whether each tensor's gradient norm is a statistic of the step. REQUIRES: optimizer.health.
     StepStatistics(const Pipeline& pipeline, Optimizer& optimizer, const Axis& world, Votes& votes,
                    bool health);
     StepStatistics(const StepStatistics&) = delete;

@@ -91,7 +91,7 @@ void end_page_by_signals() {
     signals_as_usual();
     for (const int s : {SIGINT, SIGTERM}) signal(s, [](int) { end_asked = true; });
     signal(SIGPIPE, SIG_IGN);
-    watch_for_hangs(kPatience);
+    set_hang_timeout(kPatience);
 }
 
 void serve_page(const ServedPage& page) {

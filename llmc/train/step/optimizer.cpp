@@ -36,8 +36,8 @@ Optimizer::Optimizer(const Config& c, Zero& z)
     list = list_of(zero.offload ? kChunk : SIZE_MAX);
 }
 
-size_t Optimizer::watch(TensorStatistics& statistics) {
-    tensors = &statistics;
+size_t Optimizer::attach(HealthMeter& meter) {
+    health = &meter;
     small = list_of(kChunk);
     size_t most = 0;
     for (const Work& w : small) most = std::max(most, w.count);
@@ -236,13 +236,13 @@ void Optimizer::run_slice(Work& w, const State& s, double lr, int64_t step) cons
 }
 
 void Optimizer::run_measured(Work& w, const State& s, double lr, int64_t step) const {
-    if (!tensors || !tensors->measuring || w.kind == Work::Momentum) return run_slice(w, s, lr, step);
-    const TensorStatistics::Updated updated{
+    if (!health || !health->measuring || w.kind == Work::Momentum) return run_slice(w, s, lr, step);
+    const HealthMeter::Updated updated{
         .bucket = w.bucket, .from = zero.stored_state(w.bucket).from + w.from, .count = w.count,
         .master = master_of(w, s), .gradient = zero.owned_grads(w.bucket) + w.from};
-    tensors->before_update(updated);
+    health->before_update(updated);
     run_slice(w, s, lr, step);
-    tensors->after_update(updated);
+    health->after_update(updated);
 }
 
 void Optimizer::run_between(const Work& w) {
@@ -278,7 +278,7 @@ void Optimizer::run_offloaded(std::vector<Work>& works, double lr, int64_t step)
 }
 
 void Optimizer::update(double lr, int64_t step) {
-    std::vector<Work>& works = tensors && tensors->measuring ? small : list;
+    std::vector<Work>& works = health && health->measuring ? small : list;
     if (zero.offload) run_offloaded(works, lr, step);
     else
         for (Work& w : works) {

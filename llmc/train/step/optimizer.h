@@ -5,7 +5,7 @@
 
 #include "llmc/base/config/config.h"
 #include "llmc/train/step/muon_step.h"
-#include "llmc/train/step/tensor_statistics.h"
+#include "llmc/train/step/health_meter.h"
 #include "llmc/train/step/zero.h"
 
 namespace PRECISION {
@@ -16,7 +16,7 @@ struct Optimizer {
     uint64_t seed;
     real* sums;                    // of squares, per block of gradients; same size in a pipeline stage
     ops::GradientState* state;
-    TensorStatistics* tensors = nullptr;   // null: none are taken
+    HealthMeter* health = nullptr;   // null: not measured
 
     static constexpr size_t kChunk = 1 << 20;      // elements of offloaded state per update
 
@@ -29,9 +29,9 @@ struct Optimizer {
     Optimizer(const Config& cfg, Zero& zero);
     Optimizer(const Optimizer&) = delete;
     void add_to(Arena& arena);
-    // Attaches tensor statistics. Measured steps update kChunk elements at a time, with the same bits, to
-    // avoid a second copy of the weights. Returns the largest such slice.
-    size_t watch(TensorStatistics& tensors);
+    // Attaches the meter. Measured steps update kChunk elements at a time, with the same bits, to avoid a
+    // second copy of the weights. Returns the largest such slice.
+    size_t attach(HealthMeter& meter);
 
     // Results stay on the device. The host waits for offloaded state alone, kChunks slices ahead.
     // *out = the sum of squares of the gradients in this rank's shards, each parameter counted on one rank.

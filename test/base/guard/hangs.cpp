@@ -28,7 +28,7 @@ namespace {
 // Ranks of one process under the watch.
 struct Ranks {
     std::unique_ptr<ProgressPage> page = std::make_unique<ProgressPage>();
-    HangWatch watch{*page};
+    HangFinder finder{*page};
 
     explicit Ranks(int count, double timeout = 0) {
         page->used = count;
@@ -45,8 +45,8 @@ struct Ranks {
     double blamed_after(double most, bool stopped = false, int beating = -1) {
         for (int tick = 1; tick <= int(most * 10); tick++) {
             if (beating >= 0) beat(beating);
-            watch.look(0.1);
-            if ((blamed = watch.blamed(stopped)) >= 0) return tick / 10.0;
+            finder.look(0.1);
+            if ((blamed = finder.blamed(stopped)) >= 0) return tick / 10.0;
         }
         return most + 1;
     }
@@ -62,8 +62,8 @@ TEST(steps_that_were_seen_make_patient) {
         one.blamed_after(step == 2 ? 20 : 5);
     }
     one.go(0, Phase::Evaluate, 3);
-    one.watch.look(0.1);
-    EXPECT_NEAR(one.watch.slowest_step, 20, 0.3);
+    one.finder.look(0.1);
+    EXPECT_NEAR(one.finder.slowest_step, 20, 0.3);
     EXPECT_NEAR(one.blamed_after(200), 100, 2);
     Ranks other(1);                                     // an evaluation is no step
     other.go(0, Phase::Evaluate, 0);

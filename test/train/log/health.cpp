@@ -17,7 +17,7 @@ struct Sequence {
     std::vector<Spike> seen;
     // of the tensors, and of all
     void step(int s, double a, double b, double c, double all, double of_loss) {
-        const StepReport r{.step = s, .loss = of_loss, .norm = all, .loss_z = loss.score(of_loss),
+        const StepFigures r{.step = s, .loss = of_loss, .norm = all, .loss_z = loss.score(of_loss),
                            .norm_z = norm.score(all)};
         const double norms[] = {a, b, c};
         if (const auto spike = spikes.see(r, norms)) seen.push_back(*spike);
@@ -63,7 +63,7 @@ TEST_IF(!kIsBf16 && !kIsFp64, the_first_tensor_that_moved_is_named) {
 TEST_IF(!kIsBf16 && !kIsFp64, without_norms_of_tensors_the_setting_is_named) {
     std::map<std::string, Trailing> windows;
     Spikes spikes({}, windows);
-    const StepReport r{.step = 300, .loss = 5.5, .norm = 1, .loss_z = 7.25, .norm_z = 1};
+    const StepFigures r{.step = 300, .loss = 5.5, .norm = 1, .loss_z = 7.25, .norm_z = 1};
     const auto spike = spikes.see(r, {});
     EXPECT(spike && text_of(*spike) == "loss 5.5 is 7.2 standard deviations above its last 200 steps; with "
                                        "log.health the log names the tensor that moved first, 200 steps "
@@ -81,14 +81,14 @@ TEST_IF(!kIsBf16 && !kIsFp64, a_scaled_layer_is_found_in_a_run) {
     set_threads(1);
     Tiny t(cfg);
     RunState state;
-    std::optional<Spikes> spikes(std::in_place, t.model.tensors->names, state.tensors);
+    std::optional<Spikes> spikes(std::in_place, t.model.health->names, state.tensors);
     Trailing loss, norm;
     Loader data(t.set, 8, 0, 0, 1);
     std::optional<Spike> spike;
     for (int s = 0; s < 211 && !spike; s++) {
         if (s == 150) {                                     // a resumed run goes on with the windows
             state = run_state_of(to_json(state));
-            spikes.emplace(t.model.tensors->names, state.tensors);
+            spikes.emplace(t.model.health->names, state.tensors);
         }
         if (s == 210) {
             const Tensor& w = t.tensor("h.2.fcprojw");
@@ -97,7 +97,7 @@ TEST_IF(!kIsBf16 && !kIsFp64, a_scaled_layer_is_found_in_a_run) {
         t.model.pipeline.run(data);
         enqueue_update(t.model, learning_rate(cfg.optimizer, cfg.train.steps, s), s);
         const StepResult r = t.model.statistics->read();
-        EXPECT(r.tensor_norms.size() == t.model.tensors->names.size());
+        EXPECT(r.tensor_norms.size() == t.model.health->names.size());
         spike = spikes->see({.step = s + 1, .loss = r.loss, .norm = r.norm, .loss_z = loss.score(r.loss),
                             .norm_z = norm.score(r.norm)}, r.tensor_norms);
     }
@@ -130,7 +130,7 @@ TEST_IF(!kIsBf16 && !kIsFp64, windows_of_other_lengths_are_read) {
 TEST_IF(!kIsBf16 && !kIsFp64, rows_have_rms_largest_and_shares) {
     Spread s{.count = 8, .zeros = 2, .nonfinite = 4, .squares = 18, .sum = 6};
     s.largest = 3;
-    HealthReport h{.step = 7, .tensors = {{"h.0.fcw", s, s, {}}}, .activations = {{"h.0.x", s}}};
+    Health h{.step = 7, .tensors = {{"h.0.fcw", s, s, {}}}, .activations = {{"h.0.x", s}}};
     EXPECT(health_row(h) == "{\"event\":\"health\",\"step\":7,\"tensors\":[{\"name\":\"h.0.fcw\",\"count\":8,"
            "\"weight\":{\"rms\":2.1213203435596424,\"max\":3,\"zeros\":0.25,\"nonfinite\":0.5},"
            "\"grad\":{\"rms\":2.1213203435596424,\"max\":3,\"zeros\":0.25,\"nonfinite\":0.5},"

@@ -85,7 +85,7 @@ static void save(const Mesh& mesh, const string& dir, const Disk& disk) {
 
 static int saves_and_loads(const string& dir) {
     supervise();
-    watch_for_hangs(atof(getenv("FAKE_TIMEOUT")));
+    set_hang_timeout(atof(getenv("FAKE_TIMEOUT")));
     Config cfg = config_of(atoi(getenv("FAKE_THREADS")));
     cfg.run.dir = dir + "/run";
     make_directories(cfg.run.dir);

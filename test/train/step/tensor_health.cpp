@@ -12,17 +12,17 @@ namespace PRECISION {
 // Of each step: gradient norms of the tensors, and the spreads.
 struct Measured {
     std::vector<std::vector<double>> norms;
-    std::vector<HealthReport> reports;
+    std::vector<Health> reports;
     Trace trace;
 };
 
 // A step of StepLog's order.
 static void measured_step(Tiny& t, Loader& data, int s, Measured& m) {
-    TensorStatistics* const tensors = t.model.tensors ? &*t.model.tensors : nullptr;
-    if (tensors) tensors->begin(s + 1);
+    HealthMeter* const health = t.model.health ? &*t.model.health : nullptr;
+    if (health) health->begin(s + 1);
     t.model.pipeline.run(data);
     enqueue_update(t.model, learning_rate(t.cfg.optimizer, t.cfg.train.steps, s), s);
-    if (tensors && tensors->measuring) m.reports.push_back(tensors->collect());
+    if (health && health->measuring) m.reports.push_back(health->collect());
     const StepResult r = t.model.statistics->read();
     m.trace.losses.push_back(r.loss), m.trace.norms.push_back(r.norm);
     m.norms.push_back(r.tensor_norms);
@@ -63,11 +63,11 @@ static void expect_same(const Point& p, const Measured& m, const Measured& one) 
     EXPECT(m.reports.size() == size_t(kSteps / 2) && one.reports.size() == m.reports.size(), "%zu reports",
            m.reports.size());
     for (size_t r = 0; r < std::min(m.reports.size(), one.reports.size()); r++) {
-        const HealthReport &a = one.reports[r], &b = m.reports[r];
+        const Health &a = one.reports[r], &b = m.reports[r];
         EXPECT(a.step == b.step && a.tensors.size() == b.tensors.size() &&
                a.activations.size() == b.activations.size(), "%s", p.text().c_str());
         for (size_t i = 0; i < a.tensors.size(); i++) {
-            const TensorReport &x = a.tensors[i], &y = b.tensors[i];
+            const TensorHealth &x = a.tensors[i], &y = b.tensors[i];
             EXPECT(x.name == y.name && same(x.name, x.weight, y.weight) &&
                    same(x.name, x.gradient, y.gradient) && same(x.name, x.update, y.update),
                    "%s: %s: weights %.17g %.17g, gradients %.17g %.17g, updates %.17g %.17g",
@@ -75,7 +75,7 @@ static void expect_same(const Point& p, const Measured& m, const Measured& one) 
                    y.gradient.squares, x.update.squares, y.update.squares);
         }
         for (size_t i = 0; i < a.activations.size(); i++) {
-            const ActivationReport &x = a.activations[i], &y = b.activations[i];
+            const ActivationHealth &x = a.activations[i], &y = b.activations[i];
             EXPECT(x.name == y.name && same(x.name, x.values, y.values), "%s: %s: %.17g and %.17g, %g and %g",
                    p.text().c_str(), x.name.c_str(), x.values.squares, y.values.squares, x.values.count,
                    y.values.count);
@@ -119,7 +119,7 @@ TEST(statistics_are_those_of_the_tensors) {
         for (const Tensor& w : whole_tensors(t.d)) before[w.name] = t.whole(w);
         Measured m;
         measured_step(t, data, 0, m);
-        const HealthReport& h = m.reports.at(0);
+        const Health& h = m.reports.at(0);
         double squares = 0;
         size_t i = 0;
         for (const Tensor& w : whole_tensors(t.d)) {
@@ -130,7 +130,7 @@ TEST(statistics_are_those_of_the_tensors) {
                 weight += double(after[k]) * double(after[k]), update += change * change;
                 largest = std::max(largest, std::fabs(change));
             }
-            const TensorReport& r = h.tensors.at(i);
+            const TensorHealth& r = h.tensors.at(i);
             const double norm = m.norms[0].at(i++);
             EXPECT(r.name == w.name && r.weight.count == double(after.size()), "%s", r.name.c_str());
             EXPECT_NEAR(r.weight.squares, weight, 1e-12 * weight);
@@ -155,14 +155,14 @@ TEST_IF(!kIsBf16, what_is_not_finite_is_counted) {
     Measured m;
     measured_step(t, data, 0, m);
     size_t i = 0;
-    for (const TensorReport& r : m.reports.at(0).tensors) {
+    for (const TensorHealth& r : m.reports.at(0).tensors) {
         const double norm = m.norms[0].at(i++);
         const double here = r.name == "h.3.fcw";
         EXPECT(r.weight.nonfinite == here && r.update.nonfinite == here &&
                r.update.zeros == r.update.count - here, "%s", r.name.c_str());
         EXPECT((r.gradient.nonfinite > 0) == !std::isfinite(norm), "%s", r.name.c_str());
     }
-    for (const ActivationReport& a : m.reports.at(0).activations) {
+    for (const ActivationHealth& a : m.reports.at(0).activations) {
         const bool before = a.name < "h.3" || a.name == "h.3.x" || a.name == "h.3.ln1" ||
                             a.name == "h.3.atty" || a.name == "h.3.x1" || a.name == "h.3.ln2";
         EXPECT((a.values.nonfinite > 0) == !before, "%s", a.name.c_str());

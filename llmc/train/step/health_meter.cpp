@@ -1,16 +1,16 @@
-#include "llmc/train/step/tensor_statistics.h"
+#include "llmc/train/step/health_meter.h"
 
 #include <cmath>
 
 #include "llmc/base/check.h"
 #include "llmc/base/guard/progress_page.h"
-#include "llmc/model/watched.h"
+#include "llmc/model/measured_acts.h"
 
 namespace PRECISION {
 
 // Replicas hold equal shards: the first counts.
-TensorStatistics::TensorStatistics(const Config& c, const Zero& z, Gpt& g)
-    : cfg(c.log), zero(z), gpt(g), activations(watched_names(g.d.L)) {
+HealthMeter::HealthMeter(const Config& c, const Zero& z, Gpt& g)
+    : cfg(c.log), zero(z), gpt(g), activations(measured_names(g.d.L)) {
     for (const Tensor& t : whole_tensors(zero.d)) {
         if (const auto run = zero.counted_run(t.name)) {
             runs.push_back({names.size(), *run});
@@ -20,7 +20,7 @@ TensorStatistics::TensorStatistics(const Config& c, const Zero& z, Gpt& g)
     }
 }
 
-void TensorStatistics::add_to(Arena& arena, size_t elements) {
+void HealthMeter::add_to(Arena& arena, size_t elements) {
     const char* const what = "statistics of tensors";
     const Axis& world = zero.mesh.world;
     if (cfg.health) {
@@ -33,16 +33,16 @@ void TensorStatistics::add_to(Arena& arena, size_t elements) {
     arena.add(what, &before, elements);
 }
 
-void TensorStatistics::begin_as(bool measures, int64_t step) {
+void HealthMeter::begin_as(bool measures, int64_t step) {
     measuring = measures;
     now = step;
-    gpt.watched = measuring ? spreads + kKinds * names.size() : nullptr;
+    gpt.spreads = measuring ? spreads + kKinds * names.size() : nullptr;
     if (measuring) ops::set_zero(spreads, spread_count() * sizeof(Spread));
 }
 
 // A pass of its own: the blocks of the whole gradient norm span tensors, and another order of its sum would
 // change the bits of the training.
-void TensorStatistics::sum_squares() {
+void HealthMeter::sum_squares() {
     if (!cfg.health) return;
     ops::set_zero(mine, names.size() * sizeof *mine);
     for (const TensorRun& r : runs) {
@@ -54,7 +54,7 @@ void TensorStatistics::sum_squares() {
 }
 
 // Calls f(tensor, at, count) for the elements of each run among those of the update; at: from their start.
-template <class F> void TensorStatistics::for_each_updated(const Updated& u, F&& f) const {
+template <class F> void HealthMeter::for_each_updated(const Updated& u, F&& f) const {
     for (const TensorRun& r : runs) {
         if (r.run.bucket != u.bucket) continue;
         const size_t start = zero.own_offset(u.bucket) + r.run.from;
@@ -63,13 +63,13 @@ template <class F> void TensorStatistics::for_each_updated(const Updated& u, F&&
     }
 }
 
-void TensorStatistics::before_update(const Updated& u) {
+void HealthMeter::before_update(const Updated& u) {
     for_each_updated(u, [&](size_t, size_t at, size_t count) {
         ops::copy_on_device(before + at, u.master + at, count * sizeof(real));
     });
 }
 
-void TensorStatistics::after_update(const Updated& u) {
+void HealthMeter::after_update(const Updated& u) {
     beat();
     for_each_updated(u, [&](size_t tensor, size_t at, size_t count) {
         ops::spread(of(kWeight, tensor), u.master + at, count);
@@ -78,10 +78,10 @@ void TensorStatistics::after_update(const Updated& u) {
     });
 }
 
-HealthReport TensorStatistics::collect() {
+Health HealthMeter::collect() {
     CHECK(measuring, "statistics of tensors: step {} has none", now);
     measuring = false;
-    gpt.watched = nullptr;
+    gpt.spreads = nullptr;
     std::vector<Spread> of_all(spread_count());
     ops::copy_to_host(of_all.data(), spreads, of_all.size() * sizeof(Spread));
     constexpr size_t kAtOnce = 64;                          // spreads of a rank in one gather
@@ -93,7 +93,7 @@ HealthReport TensorStatistics::collect() {
         std::fill_n(of_all.begin() + ptrdiff_t(first), n, Spread());
         for (size_t i = 0; i < gathered.size(); i++) add_spread(of_all[first + i % n], gathered[i]);
     }
-    HealthReport report{.step = now, .tensors = {}, .activations = {}};
+    Health report{.step = now, .tensors = {}, .activations = {}};
     const size_t count = names.size();
     for (size_t i = 0; i < count; i++)
         report.tensors.push_back({names[i], of_all[i], of_all[count + i], of_all[2 * count + i]});

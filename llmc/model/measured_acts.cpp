@@ -1,23 +1,23 @@
-#include "llmc/model/watched.h"
+#include "llmc/model/measured_acts.h"
 
 #include "llmc/model/gpt.h"
 
 namespace PRECISION {
 
 // Right after the block's forward: at each level of recomputation its buffers still hold its own values.
-void Gpt::watch(const BlockActs& a, const Stream& out, int layer, int N) {
+void Gpt::measure(const BlockActs& a, const Stream& out, int layer, int N) {
     const size_t stream = size_t(Slice(tp, N).mine) * size_t(d.C), rows = size_t(N);
-    const struct { const floatX* values; size_t count; } watched_here[] = {
+    const struct { const floatX* values; size_t count; } measured[] = {
         {a.x, stream}, {a.ln1, stream}, {a.atty, rows * size_t(d.A)}, {a.x1, stream}, {a.ln2, stream},
         {a.act, rows * size_t(d.F)}, {out.r, stream}};
-    static_assert(std::size(watched_here) == std::size(kWatchedOfBlock));
-    Spread* to = watched + size_t(layer) * std::size(kWatchedOfBlock);
-    for (const auto& w : watched_here) ops::spread_of_stored(to++, w.values, w.count);
+    static_assert(std::size(measured) == std::size(kMeasuredOfBlock));
+    Spread* to = spreads + size_t(layer) * std::size(kMeasuredOfBlock);
+    for (const auto& m : measured) ops::spread_of_stored(to++, m.values, m.count);
 }
 
-void Gpt::watch(const HeadActs& a, int N) {
+void Gpt::measure(const HeadActs& a, int N) {
     const size_t stream = size_t(Slice(tp, N).mine) * size_t(d.C);
-    Spread* const to = watched + size_t(d.L) * std::size(kWatchedOfBlock);
+    Spread* const to = spreads + size_t(d.L) * std::size(kMeasuredOfBlock);
     ops::spread_of_stored(to, a.xf, stream);
     ops::spread_of_stored(to + 1, a.lnf, stream);
 }

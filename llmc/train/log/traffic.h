@@ -16,7 +16,7 @@ struct CommStep {
     DeviceTimes device;                 // of all axes; zero if messages move through the host
 };
 
-struct CommLog {
+struct Traffic {
     Moved before[kGroups][kVerbs] = {};
     DeviceTimes device_before = {};
 

@@ -1,4 +1,4 @@
-#include "llmc/train/log/comm_log.h"
+#include "llmc/train/log/traffic.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@ double hidden_share(const DeviceTimes& device) {
     return std::max(0., 1 - device.waited / device.busy);
 }
 
-CommStep CommLog::take(const Mesh& mesh) {
+CommStep Traffic::take(const Mesh& mesh) {
     std::vector<CommRow> rows;
     DeviceTimes device;
     for (int a = 0; a < kGroups; a++) {

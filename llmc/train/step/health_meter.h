@@ -1,5 +1,5 @@
-// Statistics of each tensor: gradient norms in every step (log.health), and in the steps that log.health and
-// log.histograms name element statistics of weights, gradients, updates and activations.
+// Measures health: gradient norms of the tensors in every step (log.health); in the steps that log.health and
+// log.histograms name, spreads of weights, gradients, updates and activations.
 //
 // A step:  begin(step); pipeline.run(); sum_squares(); { before_update(); the update; after_update() } ...;
 // collect() where measuring. Nothing here changes a bit of the training.
@@ -8,18 +8,18 @@
 #include <vector>
 
 #include "llmc/base/config/config.h"
-#include "llmc/train/step/tensor_report.h"
+#include "llmc/train/step/health.h"
 #include "llmc/train/step/zero.h"
 
 namespace PRECISION {
 
-struct TensorStatistics {
+struct HealthMeter {
     bool measuring = false;         // in this step
     double* squares;                // (tensors) sum of squares of each gradient over all ranks; on the device
     std::vector<std::string> names;         // of the tensors of the whole model
 
-    TensorStatistics(const Config& cfg, const Zero& zero, Gpt& gpt);
-    TensorStatistics(const TensorStatistics&) = delete;
+    HealthMeter(const Config& cfg, const Zero& zero, Gpt& gpt);
+    HealthMeter(const HealthMeter&) = delete;
     // elements: the largest Updated::count.
     void add_to(Arena& arena, size_t elements);
 
@@ -40,7 +40,7 @@ struct TensorStatistics {
     void after_update(const Updated& u);
 
     // The sums over all ranks; waits for the device. All ranks together. REQUIRES: measuring.
-    HealthReport collect();
+    Health collect();
 
 private:
     struct TensorRun { size_t tensor; Zero::Run run; };    // of a tensor, in this rank's shard

@@ -1,4 +1,4 @@
-// Statistics of every tensor of the model at one step, over all ranks.
+// Health of a run at one step: spreads (ops/tensor_spread.h) of every tensor and activation, over all ranks.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -8,18 +8,18 @@
 #include "llmc/ops/tensor_spread.h"
 
 // Of an update, weight is the tensor after the update and update the change of the weights in full precision.
-struct TensorReport {
+struct TensorHealth {
     std::string name;               // "h.3.qkvw"
     Spread weight, gradient, update;
 };
-struct ActivationReport {
+struct ActivationHealth {
     std::string name;               // "h.3.act"
     Spread values;                  // of every token of the step
 };
-struct HealthReport {
+struct Health {
     int64_t step = 0;               // finished steps, this one included
-    std::vector<TensorReport> tensors;
-    std::vector<ActivationReport> activations;
+    std::vector<TensorHealth> tensors;
+    std::vector<ActivationHealth> activations;
 };
 
 // Of the finite elements; 0: there are none.
