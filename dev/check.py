@@ -128,7 +128,7 @@ class Check:
                 self.report(path, i, "launch", f"'<<<' outside {LAUNCH_HELPER}*; use the launch helper")
             if path.startswith("llmc/") and path != PARSER and "#include <nlohmann/" in line:
                 self.report(path, i, "include", f"nlohmann's parser is compiled in {PARSER} alone; use "
-                            "llmc/base/json_value.h or json_events.h")
+                            "llmc/base/json_value.h")
         for i, line in enumerate(code, 1):
             if path.startswith("llmc/") and (m := TYPE.match(line)):
                 other = self.types.setdefault((os.path.dirname(path), m.group(1)), path)

@@ -2,7 +2,6 @@
 
 #include <cstdio>
 
-#include "llmc/base/json.h"
 #include "llmc/base/terminal.h"
 
 void warning_message(const std::string& message) {

@@ -3,35 +3,55 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 std::string json_number(double v);              // null where v is not finite
 std::string json_string(std::string_view s);    // quoted; invalid UTF-8 becomes U+FFFD
 
-// The text as valid UTF-8 without control characters but newline and tab; other bytes become U+FFFD.
-std::string printable(std::string_view s);
+inline std::string json_text(bool v) { return v ? "true" : "false"; }
+inline std::string json_text(int v) { return std::to_string(v); }
+inline std::string json_text(int64_t v) { return std::to_string(v); }
+inline std::string json_text(uint64_t v) { return std::to_string(v); }
+inline std::string json_text(double v) { return json_number(v); }
+inline std::string json_text(std::string_view v) { return json_string(v); }
+inline std::string json_text(const char* v) { return json_string(v); }
 
-// A message, safe for a terminal: control characters but newline and tab, and invalid UTF-8, become escapes
-// such as \x1b or \u009b. A text beyond kMessageBytes loses its middle; newlines beyond kMessageLines become
-// \n.
-inline constexpr size_t kMessageBytes = 2000, kMessageLines = 6;
-std::string for_terminal(std::string_view s);
+// A list of what text_of(x) returns for each element.
+template <class List, class F>
+std::string json_list(const List& list, F&& text_of, std::string_view comma = ",") {
+    std::string text = "[";
+    for (const auto& x : list) {
+        if (text.size() > 1) text += comma;
+        text += text_of(x);
+    }
+    return text + "]";
+}
+template <class T> std::string json_text(const std::vector<T>& list) {
+    return json_list(list, [](const T& x) { return json_text(x); });
+}
 
-// Length of s in bytes, without an incomplete UTF-8 character at the end.
-size_t whole_characters(std::string_view s);
-
-// One object on one line: JsonLine("train").add("step", 3).add("loss", 4.2).str() is
-// {"event":"train","step":3,"loss":4.2} and a newline.
-struct JsonLine {
+// An object: JsonObject().add("step", 3).add("loss", 4.2).str() is {"step":3,"loss":4.2}.
+struct JsonObject {
     std::string text = "{";
+    std::string_view comma, colon;
+
+    explicit JsonObject(std::string_view comma = ",", std::string_view colon = ":")
+        : comma(comma), colon(colon) {}
+    JsonObject& raw(std::string_view key, std::string_view json);       // a value that is JSON text
+    template <class T> JsonObject& add(std::string_view key, const T& v) { return raw(key, json_text(v)); }
+    std::string str() const { return text + "}"; }
+};
+inline std::string json_text(const JsonObject& v) { return v.str(); }
+
+// An object on a line, with a newline: JsonLine("train").add("step", 3).str() is {"event":"train","step":3}.
+struct JsonLine {
+    JsonObject object;
 
     explicit JsonLine(std::string_view event) { add("event", event); }
-    JsonLine& raw(std::string_view key, std::string_view json);
-    JsonLine& add(std::string_view key, double v) { return raw(key, json_number(v)); }
-    JsonLine& add(std::string_view key, int v) { return raw(key, std::to_string(v)); }
-    JsonLine& add(std::string_view key, int64_t v) { return raw(key, std::to_string(v)); }
-    JsonLine& add(std::string_view key, uint64_t v) { return raw(key, std::to_string(v)); }
-    JsonLine& add(std::string_view key, bool v) { return raw(key, v ? "true" : "false"); }
-    JsonLine& add(std::string_view key, std::string_view v) { return raw(key, json_string(v)); }
-    JsonLine& add(std::string_view key, const char* v) { return add(key, std::string_view(v)); }
-    std::string str() const { return text + "}\n"; }
+    JsonLine& raw(std::string_view key, std::string_view json) {
+        object.raw(key, json);
+        return *this;
+    }
+    template <class T> JsonLine& add(std::string_view key, const T& v) { return raw(key, json_text(v)); }
+    std::string str() const { return object.str() + "\n"; }
 };

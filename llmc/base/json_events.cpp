@@ -1,7 +1,8 @@
-#include "llmc/base/json_events.h"
-
+// The one file that compiles nlohmann's parser, which takes seconds.
 #include <cstring>
 #include <nlohmann/json.hpp>
+
+#include "llmc/base/json_value.h"
 
 using nlohmann::json;
 
@@ -23,34 +24,35 @@ namespace {
 
 // The library's names of the events.
 struct Forward {
-    JsonEvents& to;
+    const std::function<bool(JsonEvent&)>& take;
 
-    bool null() { return to.null(); }
-    bool boolean(bool v) { return to.boolean(v); }
-    bool number_integer(json::number_integer_t v) { return to.negative(v); }
-    bool number_unsigned(json::number_unsigned_t v) { return to.natural(v); }
-    bool number_float(json::number_float_t v, const std::string&) { return to.real(v); }
-    bool string(std::string& v) { return to.string(v); }
+    bool send(JsonEvent::Kind kind, Json v = {}) {
+        JsonEvent event{kind, std::move(v)};
+        return take(event);
+    }
+    bool null() { return send(JsonEvent::Value); }
+    bool boolean(bool v) { return send(JsonEvent::Value, v); }
+    bool number_integer(json::number_integer_t v) { return send(JsonEvent::Value, v); }
+    bool number_unsigned(json::number_unsigned_t v) { return send(JsonEvent::Value, v); }
+    bool number_float(json::number_float_t v, const std::string&) { return send(JsonEvent::Value, v); }
+    bool string(std::string& v) { return send(JsonEvent::Value, std::move(v)); }
     bool binary(json::binary_t&) { return false; }      // not in text
-    bool key(std::string& v) { return to.key(v); }
-    bool start_object(size_t) { return to.start_object(); }
-    bool end_object() { return to.end_object(); }
-    bool start_array(size_t) { return to.start_list(); }
-    bool end_array() { return to.end_list(); }
+    bool key(std::string& v) { return send(JsonEvent::Key, std::move(v)); }
+    bool start_object(size_t) { return send(JsonEvent::StartObject); }
+    bool end_object() { return send(JsonEvent::EndObject); }
+    bool start_array(size_t) { return send(JsonEvent::StartList); }
+    bool end_array() { return send(JsonEvent::EndList); }
     bool parse_error(size_t byte, const std::string&, const json::exception& e) {
         static constexpr int kOutOfRange = 406;
-        to.broken(byte, e.id == kOutOfRange, reason(e.what()));
-        return false;
+        throw JsonError(e.id == kOutOfRange ? JsonError::Range : JsonError::Syntax, reason(e.what()), byte);
     }
 };
 
 }  // namespace
 
-bool read_json(std::string_view text, JsonEvents& events) {
-    if (const size_t nul = text.find('\0'); nul != text.npos) {       // the parser would end here
-        events.broken(nul + 1, false, "a byte of 0");
-        return false;
-    }
-    Forward forward{events};
+bool read_json(std::string_view text, const std::function<bool(JsonEvent&)>& take) {
+    if (const size_t nul = text.find('\0'); nul != text.npos)        // the parser would end here
+        throw JsonError(JsonError::Syntax, "a byte of 0", nul + 1);
+    Forward forward{take};
     return json::sax_parse(text, &forward);
 }

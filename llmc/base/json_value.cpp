@@ -4,7 +4,7 @@
 #include <unordered_set>
 
 #include "llmc/base/json.h"
-#include "llmc/base/json_events.h"
+#include "llmc/base/terminal.h"
 
 Json::Json() : value(nullptr) {}
 Json::Json(std::nullptr_t) : value(nullptr) {}
@@ -84,13 +84,11 @@ bool operator==(const Json& a, const Json& b) {
 namespace {
 
 // The open objects and lists lead from the root to the parent of the next value.
-struct Builder final : JsonEvents {
-    Json root;
-    std::vector<Json*> open;
-    std::string name;               // of the next member
+struct Builder {
     int deepest;
-
-    explicit Builder(int deepest) : deepest(deepest) {}
+    Json root = {};
+    std::vector<Json*> open = {};
+    std::string name = {};          // of the next member
 
     Json& put(Json v) {
         if (open.empty()) return root = std::move(v);
@@ -99,44 +97,28 @@ struct Builder final : JsonEvents {
         auto& members = std::get<Json::Members>(open.back()->value);
         return members.emplace_back(std::move(name), std::move(v)).second;
     }
-    bool add(Json v) {
-        put(std::move(v));
-        return true;
-    }
-    bool enter(Json v) {
+    void enter(Json v) {
         if (int(open.size()) == deepest)
             throw JsonError(JsonError::Deep, "nested more than " + std::to_string(deepest) + " deep");
         open.push_back(&put(std::move(v)));
-        return true;
     }
-    bool leave() {
-        open.pop_back();
-        return true;
-    }
-
-    bool null() override { return add(nullptr); }
-    bool boolean(bool v) override { return add(v); }
-    bool negative(int64_t v) override { return add(v); }
-    bool natural(uint64_t v) override { return add(v); }
-    bool real(double v) override { return add(v); }
-    bool string(std::string& v) override { return add(std::move(v)); }
-    bool key(std::string& v) override {
-        name = std::move(v);
-        return true;
-    }
-    bool start_object() override { return enter(Json::Members()); }
-    bool start_list() override { return enter(Json::List()); }
-    bool end_list() override { return leave(); }
-    bool end_object() override {
+    void refuse_duplicates() const {
         std::unordered_set<std::string_view> seen;
         for (const auto& [key, v] : open.back()->members())
             if (!seen.insert(key).second)
                 throw JsonError(JsonError::Twice,
                                 "the key " + for_message(key) + " stands twice in one object");
-        return leave();
     }
-    void broken(size_t byte, bool range, const std::string& why) override {
-        throw JsonError(range ? JsonError::Range : JsonError::Syntax, why, byte);
+    void take(JsonEvent& e) {
+        switch (e.kind) {
+        case JsonEvent::StartObject: return enter(Json::Members());
+        case JsonEvent::StartList: return enter(Json::List());
+        case JsonEvent::Key: name = std::move(std::get<std::string>(e.value.value)); return;
+        case JsonEvent::Value: put(std::move(e.value)); return;
+        case JsonEvent::EndObject: refuse_duplicates(); break;
+        case JsonEvent::EndList: break;
+        }
+        open.pop_back();
     }
 };
 
@@ -196,8 +178,11 @@ struct Writer {
 }  // namespace
 
 Json parse_json(std::string_view text, int deepest) {
-    Builder builder(deepest);
-    read_json(text, builder);
+    Builder builder{deepest};
+    read_json(text, [&](JsonEvent& e) {
+        builder.take(e);
+        return true;
+    });
     return std::move(builder.root);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -74,6 +75,16 @@ struct JsonError : std::runtime_error {
 // Throws JsonError. Values nest at most `deepest` levels, as functions on values are recursive. A duplicate
 // key in an object is refused: otherwise a value would be hidden.
 Json parse_json(std::string_view text, int deepest = 32);
+
+// An event of reading: an object or a list begins or ends, a key (a string), or a value that is neither.
+struct JsonEvent {
+    enum Kind { StartObject, EndObject, StartList, EndList, Key, Value } kind;
+    Json value;             // of Key and Value
+};
+
+// Reads text without building a value of it, as events in the order of the text. `take` returns whether to go
+// on; false: it did not. Throws JsonError of the kinds Syntax and Range, whose `why` is a line.
+bool read_json(std::string_view text, const std::function<bool(JsonEvent&)>& take);
 
 // On a single line; or, with indent >= 0, members and elements on separate lines, `indent` spaces per level.
 std::string to_text(const Json& v, int indent = -1);

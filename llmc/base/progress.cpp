@@ -1,9 +1,5 @@
 #include "llmc/base/progress.h"
 
-#include <fcntl.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -17,33 +13,6 @@
 double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
-
-// base/terminal.h
-static bool terminals[2], noted;
-
-void note_terminals() {
-    for (int i : {0, 1}) terminals[i] = isatty(i + 1);
-    noted = true;
-}
-
-void note_terminals(bool out, bool err) {
-    terminals[0] = out;
-    terminals[1] = err;
-    noted = true;
-}
-
-bool on_terminal(int descriptor) { return noted ? terminals[descriptor - 1] : isatty(descriptor); }
-
-int terminal_columns() {
-    const int terminal = open("/dev/tty", O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    if (terminal < 0) return 0;
-    winsize size = {};
-    const bool known = ioctl(terminal, TIOCGWINSZ, &size) == 0;
-    close(terminal);
-    return known ? size.ws_col : 0;
-}
-
-const char* line_start(int descriptor) { return on_terminal(descriptor) ? "\r\x1b[K" : ""; }
 
 Progress::Progress(std::string what, const char* unit, uint64_t total)
     : what(std::move(what)),

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 inline constexpr uint32_t kInvalid = 0xffffffff;
 
@@ -33,6 +34,14 @@ inline Char decode_utf8(const uint8_t* s, size_t n) {
     }
     return {kInvalid, 1};
 }
+
+// The first character of s, which is not empty.
+inline Char decode_utf8(std::string_view s) {
+    return decode_utf8(reinterpret_cast<const uint8_t*>(s.data()), s.size());
+}
+
+// U+0000 to U+001F, U+007F to U+009F
+inline bool is_control(uint32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
 
 // Writes the UTF-8 of a code point to out, which has room for 4 bytes; returns the number of bytes.
 inline int encode_utf8(uint32_t c, char* out) {

@@ -8,6 +8,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/config/fields.h"
 #include "llmc/base/json.h"
+#include "llmc/base/terminal.h"
 
 static std::string hash_of(const std::string& text) {
     return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));

@@ -5,6 +5,7 @@
 #include "llmc/base/json.h"
 #include "llmc/base/json_value.h"
 #include "llmc/base/numbers/rng.h"
+#include "llmc/base/terminal.h"
 #include "test/test.h"
 
 using nlohmann::ordered_json;

@@ -39,28 +39,23 @@ std::vector<Section> sections() {
 // ---------------------------------------------------------------------------------------------------------
 // values
 
-static std::string json_of(bool v) { return v ? "true" : "false"; }
-static std::string json_of(int v) { return std::to_string(v); }
-static std::string json_of(int64_t v) { return std::to_string(v); }
-static std::string json_of(double v) { return json_number(v); }
-static std::string json_of(const std::string& v) { return json_string(v); }
+static JsonObject spaced() { return JsonObject(", ", ": "); }
+template <class T> static std::string json_of(const T& v) { return json_text(v); }
 static std::string json_of(const Word& v) { return json_string(v.text()); }
 static std::string json_of(const Corpus& v) {
-    return "{\"path\": " + json_string(v.path) + ", \"weight\": " + json_number(v.weight) + "}";
+    return spaced().add("path", v.path).add("weight", v.weight).str();
 }
 static std::string json_of(const RopeScaling& v) {
-    if (!v.used) return "\"none\"";
-    return fmt::format("{{\"type\": \"llama3\", \"factor\": {}, \"low\": {}, \"high\": {}, \"context\": {}}}",
-                       json_of(v.factor), json_of(v.low), json_of(v.high), v.context);
+    if (!v.used) return json_string("none");
+    return spaced().add("type", "llama3").add("factor", v.factor).add("low", v.low).add("high", v.high)
+        .add("context", v.context).str();
 }
 template <class T> static std::string json_of(const std::vector<T>& v) {
     if constexpr (std::is_same_v<T, Corpus>)
         if (v.size() == 1 && v[0].weight == 1) return json_string(v[0].path);
     if constexpr (std::is_same_v<T, int>)
         if (v.size() == 1) return json_of(v[0]);
-    std::string text = "[";
-    for (const T& x : v) text += (text.size() > 1 ? ", " : "") + json_of(x);
-    return text + "]";
+    return json_list(v, [](const T& x) { return json_of(x); }, ", ");
 }
 
 std::string value_json(const Value& v) {

@@ -9,7 +9,7 @@
 #include "llmc/base/console.h"
 #include "llmc/base/guard/obituary.h"
 #include "llmc/base/guard/progress_page.h"
-#include "llmc/base/json.h"
+#include "llmc/base/terminal.h"
 
 // "rank 2", and among several ranks "rank 2, train, step 17"
 static std::string whereabouts() {

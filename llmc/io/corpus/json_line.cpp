@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "llmc/base/json_events.h"
+#include "llmc/base/json_value.h"
 #include "llmc/io/unicode/byte_block.h"
 #include "llmc/io/unicode/unicode.h"
 
@@ -134,39 +134,29 @@ struct Scanner {
 };
 
 // Takes a string of the outermost object and skips the rest, without building a tree.
-struct TextOf final : JsonEvents {
+struct TextOf {
     std::string_view field;
-    std::string text;
-    std::string names;          // of the object's other strings
-    std::string last;           // the name before the value
+    std::string text = {};
+    std::string names = {};     // of the object's other strings
+    std::string last = {};      // the name before the value
     int depth = 0;
     bool found = false, object = false;
-    std::string error;
 
-    explicit TextOf(std::string_view field) : field(field) {}
-    bool null() override { return true; }
-    bool boolean(bool) override { return true; }
-    bool negative(int64_t) override { return true; }
-    bool natural(uint64_t) override { return true; }
-    bool real(double) override { return true; }
-    bool string(std::string& s) override {
-        if (depth != 1) return true;
+    void string(std::string& s) {
         if (last == field) {
             text.swap(s);
             found = true;
         } else if (names.size() < 100) names += (names.empty() ? "" : ", ") + last;
-        return true;
     }
-    bool key(std::string& s) override {
-        if (depth == 1) last.swap(s);
-        return true;
-    }
-    bool start_object() override { object = object || depth == 0; depth++; return true; }
-    bool start_list() override { depth++; return true; }
-    bool end_object() override { depth--; return true; }
-    bool end_list() override { depth--; return true; }
-    void broken(size_t byte, bool, const std::string& why) override {
-        error = fmt::format("broken JSON: at its byte {}: ", byte) + why;
+    void take(JsonEvent& e) {
+        if (e.kind == JsonEvent::StartObject || e.kind == JsonEvent::StartList) {
+            object = object || (depth == 0 && e.kind == JsonEvent::StartObject);
+            depth++;
+        } else if (e.kind == JsonEvent::EndObject || e.kind == JsonEvent::EndList) depth--;
+        else if (auto* s = std::get_if<std::string>(&e.value.value); s && depth == 1) {
+            if (e.kind == JsonEvent::Key) last.swap(*s);
+            else string(*s);
+        }
     }
 };
 
@@ -198,10 +188,18 @@ bool scan_json_line(std::string_view row, char* out, size_t& bytes, std::string_
 }
 
 std::string parse_json_text(std::string_view row, std::string& error, std::string_view field) {
-    TextOf result(field);
+    TextOf result{field};
     error.clear();
-    if (!read_json(row, result)) error = result.error;
-    else if (!result.object) error = fmt::format("no object: \"{:.60}\"", std::string(row.substr(0, 60)));
+    try {
+        read_json(row, [&](JsonEvent& e) {
+            result.take(e);
+            return true;
+        });
+    } catch (const JsonError& e) {
+        error = fmt::format("broken JSON: at its byte {}: {}", e.byte, e.why);
+        return std::move(result.text);
+    }
+    if (!result.object) error = fmt::format("no object: \"{:.60}\"", std::string(row.substr(0, 60)));
     else if (!result.found && result.names.empty())
         error =
             fmt::format("no string \"{}\" in the object: \"{:.60}\"", field, std::string(row.substr(0, 60)));

@@ -51,48 +51,41 @@ static std::string hex(uint64_t v) { return fmt::format("{:016x}", v); }
 // ---------------------------------------------------------------------------------------------------------
 // writing
 
-static std::string json_of(const std::vector<int64_t>& list) {
-    std::string text = "[";
-    for (size_t i = 0; i < list.size(); i++) text += (i ? "," : "") + std::to_string(list[i]);
-    return text + "]";
-}
-
 static std::string json_of(const SavedFile& f) {
-    std::string text = "{\"name\":" + json_string(f.name) + ",\"bytes\":" + std::to_string(f.bytes) +
-                       ",\"xxh3\":[";
-    for (size_t i = 0; i < f.hashes.size(); i++) text += (i ? ",\"" : "\"") + hex(f.hashes[i]) + "\"";
-    return text + "]}";
+    const auto quoted = [](uint64_t hash) { return json_string(hex(hash)); };
+    return JsonObject().add("name", f.name).add("bytes", f.bytes).raw("xxh3", json_list(f.hashes, quoted))
+        .str();
 }
 
 static std::string json_of(const SavedPiece& p) {
-    return "{\"tensor\":" + json_string(p.tensor) + ",\"part\":" + json_string(p.array) + ",\"dtype\":" +
-           json_string(p.dtype) + ",\"shape\":" + json_of(p.shape) + ",\"start\":" + json_of(p.start) +
-           ",\"extent\":" + json_of(p.extent) + ",\"file\":" + json_string(p.file) + ",\"at\":" +
-           std::to_string(p.at) + "}";
+    return JsonObject().add("tensor", p.tensor).add("part", p.array).add("dtype", p.dtype)
+        .add("shape", p.shape).add("start", p.start).add("extent", p.extent).add("file", p.file)
+        .add("at", p.at).str();
 }
 
 template <class T> static std::string lines_of(const std::vector<T>& list) {
-    std::string text = "[";
-    for (size_t i = 0; i < list.size(); i++) text += (i ? ",\n  " : "\n  ") + json_of(list[i]);
-    return text + (list.empty() ? "]" : "\n]");
+    std::string text = json_list(list, [](const T& x) { return "\n  " + json_of(x); });
+    if (!list.empty()) text.insert(text.size() - 1, "\n");
+    return text;
 }
 
-static constexpr const char *kFiles = ",\n\"files\":", *kClosing = "\"xxh3\":\"";
+static constexpr const char *kComma = ",\n", *kFiles = ",\n\"files\":", *kClosing = "\"xxh3\":\"";
 
 std::string with_hash(const std::string& text) {
     return text + kClosing + hex(XXH3_64bits(text.data(), text.size())) + "\"}\n";
 }
 
 std::string to_json(const Manifest& m) {
-    const std::string text =
-        "{\"version\":" + std::to_string(m.version) + ",\n\"run\":" + json_string(m.run) + ",\n\"step\":" +
-        std::to_string(m.step) + ",\n\"config\":" + m.config + ",\n\"mesh\":" + m.mesh + ",\n\"state\":" +
-        m.state + kFiles + lines_of(m.files) + ",\n\"tensors\":" + lines_of(m.pieces) + ",\n";
-    return with_hash(text);
+    JsonObject text(kComma);
+    text.add("version", m.version).add("run", m.run).add("step", m.step).raw("config", m.config);
+    text.raw("mesh", m.mesh).raw("state", m.state);
+    text.raw("files", lines_of(m.files)).raw("tensors", lines_of(m.pieces));
+    return with_hash(text.text + kComma);
 }
 
 std::string to_json(const ShareNote& note) {
-    return "{\"file\":" + json_of(note.file) + ",\n\"tensors\":" + lines_of(note.pieces) + "}\n";
+    JsonObject text(kComma);
+    return text.raw("file", json_of(note.file)).raw("tensors", lines_of(note.pieces)).str() + "\n";
 }
 
 // ---------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/json.h"
-#include "llmc/base/json_events.h"
+#include "llmc/base/json_value.h"
 
 static_assert(std::endian::native == std::endian::little, "the format is little endian");
 
@@ -30,9 +30,7 @@ static bool shape_bytes(const TensorInfo& t, uint64_t* bytes) {
 }
 
 static std::string text_of(const std::vector<int64_t>& shape) {
-    std::string text = "[";
-    for (size_t i = 0; i < shape.size(); i++) text += (i ? ", " : "") + std::to_string(shape[i]);
-    return text + "]";
+    return json_list(shape, [](int64_t n) { return json_text(n); }, ", ");
 }
 
 // Text of a file, for a message.
@@ -45,18 +43,13 @@ static std::string shown(const std::vector<int64_t>& shape) {
 // writer
 
 static std::string header_of(const std::vector<TensorInfo>& tensors, const SafetensorsMetadata& metadata) {
-    std::string h = "{";
-    if (!metadata.empty()) {
-        h += "\"__metadata__\":{";
-        for (const auto& [key, value] : metadata) h += json_string(key) + ":" + json_string(value) + ",";
-        h.back() = '}';
-        h += ",";
-    }
+    JsonObject all, more;
+    for (const auto& [key, value] : metadata) more.add(key, value);
+    if (!metadata.empty()) all.add("__metadata__", more);
     for (const TensorInfo& t : tensors)
-        h += json_string(t.name) + ":{\"dtype\":\"" + t.dtype + "\",\"shape\":" + text_of(t.shape) +
-             ",\"data_offsets\":[" + std::to_string(t.begin) + "," + std::to_string(t.end) + "]},";
-    if (h.back() == ',') h.pop_back();
-    h += "}";
+        all.add(t.name, JsonObject().add("dtype", t.dtype).raw("shape", text_of(t.shape))
+                            .add("data_offsets", std::vector{t.begin, t.end}));
+    std::string h = all.str();
     h.resize((h.size() + 7) / 8 * 8, ' ');
     return h;
 }
@@ -104,7 +97,7 @@ namespace {
 
 // Receives the header's events from the parser, and stops at the first violation of the format. Nothing nests
 // deeper than {"name": {"key": [ numbers ]}}.
-struct HeaderReader final : JsonEvents {
+struct HeaderReader {
     std::vector<TensorInfo> tensors;
     SafetensorsMetadata metadata;
     std::string error;
@@ -130,7 +123,7 @@ struct HeaderReader final : JsonEvents {
         return fail(has + " where an object is expected");
     }
 
-    bool start_object() override {
+    bool start_object() {
         if (at == Outside) {
             at = Top;
             return true;
@@ -149,7 +142,7 @@ struct HeaderReader final : JsonEvents {
         if (k == "shape") return &has_shape;
         return k == "data_offsets" ? &has_offsets : nullptr;
     }
-    bool key(std::string& k) override {
+    bool key(std::string& k) {
         if (at == Top && !names.insert(k).second) return fail("has " + shown(k) + " twice");
         if (at == Metadata && metadata.contains(k)) return fail("has " + shown(k) + " twice");
         if (at == Entry) {
@@ -162,7 +155,7 @@ struct HeaderReader final : JsonEvents {
         return true;
     }
 
-    bool string(std::string& s) override {
+    bool string(std::string& s) {
         if (at == Metadata) {
             metadata[field] = std::move(s);
             return true;
@@ -173,27 +166,14 @@ struct HeaderReader final : JsonEvents {
         return true;
     }
 
-    bool start_list() override {
-        if (at != Entry || field == "dtype") return wrong("an array");
-        at = Array;
-        return true;
-    }
-
-    bool natural(uint64_t n) override {
-        if (at != Array) return wrong("a number");
-        if (n > uint64_t(INT64_MAX)) return wrong("a number that is no 64-bit integer");
-        (field == "shape" ? tensors.back().shape : offsets).push_back(int64_t(n));
-        return true;
-    }
-
-    bool end_list() override {
+    bool end_list() {
         at = Entry;
         if (field == "data_offsets" && offsets.size() != 2)
             return fail(fmt::format("has {} data_offsets, expected two", offsets.size()));
         return true;
     }
 
-    bool end_object() override {
+    bool end_object() {
         if (at == Entry) {
             for (const char* needed : {"dtype", "shape", "data_offsets"})
                 if (!*flag_of(needed)) return fail("has no " + std::string(needed));
@@ -204,13 +184,38 @@ struct HeaderReader final : JsonEvents {
         return true;
     }
 
-    bool null() override { return wrong("null"); }
-    bool boolean(bool) override { return wrong("a boolean"); }
-    bool negative(int64_t) override { return wrong("a negative number"); }
-    bool real(double) override { return wrong("a number that is no 64-bit integer"); }
+    bool value(Json& v) {
+        if (auto* text = std::get_if<std::string>(&v.value)) return string(*text);
+        if (v.is_null() || v.is_boolean()) return wrong(v.is_null() ? "null" : "a boolean");
+        if (v.is_integer() && !v.is_natural()) return wrong("a negative number");
+        if (v.is_natural() && at != Array) return wrong("a number");
+        if (!v.is_natural() || v.natural() > uint64_t(INT64_MAX))
+            return wrong("a number that is no 64-bit integer");
+        (field == "shape" ? tensors.back().shape : offsets).push_back(v.integer());
+        return true;
+    }
 
-    void broken(size_t byte, bool, const std::string& why) override {
-        error = fmt::format("the header is not valid JSON at its byte {}: ", byte) + why;
+    bool take(JsonEvent& e) {
+        switch (e.kind) {
+        case JsonEvent::StartObject: return start_object();
+        case JsonEvent::EndObject: return end_object();
+        case JsonEvent::StartList:
+            if (at != Entry || field == "dtype") return wrong("an array");
+            at = Array;
+            return true;
+        case JsonEvent::EndList: return end_list();
+        case JsonEvent::Key: return key(std::get<std::string>(e.value.value));
+        case JsonEvent::Value: return value(e.value);
+        }
+        return false;
+    }
+    bool read(std::string_view header) {
+        try {
+            return read_json(header, [&](JsonEvent& e) { return take(e); });
+        } catch (const JsonError& e) {
+            error = fmt::format("the header is not valid JSON at its byte {}: {}", e.byte, e.why);
+            return false;
+        }
     }
 };
 
@@ -265,7 +270,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path(path), fd(open_
     HeaderReader reader;
     {
         const std::string header = read_header(path, fd.fd, size);
-        CHECK_INPUT(read_json(header, reader), "{}: {}", path, reader.error);
+        CHECK_INPUT(reader.read(header), "{}: {}", path, reader.error);
         data_start = 8 + header.size();
     }
     tensors = std::move(reader.tensors);

@@ -8,8 +8,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 #include "llmc/base/files.h"
-#include "llmc/base/json.h"
 #include "llmc/base/guard/progress_page.h"
+#include "llmc/base/terminal.h"
 
 FileContent content_of(const std::string& path, int fd, uint64_t begin, uint64_t end, uint64_t size) {
     const uint64_t bytes = end - begin;

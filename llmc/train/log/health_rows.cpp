@@ -5,31 +5,30 @@
 
 #include "llmc/base/json.h"
 
-static std::string figures(const Spread& s) {
+static JsonObject with_figures(JsonObject to, const Spread& s) {
     const double count = s.count > 0 ? s.count : 1;
-    return fmt::format(R"("rms":{},"max":{},"zeros":{},"nonfinite":{})", json_number(rms(s)),
-                       json_number(s.largest), json_number(s.zeros / count),
-                       json_number(s.nonfinite / count));
+    return to.add("rms", rms(s)).add("max", s.largest).add("zeros", s.zeros / count)
+        .add("nonfinite", s.nonfinite / count);
 }
 
 std::string health_row(const Health& h) {
-    std::string tensors, activations;
-    for (const TensorHealth& t : h.tensors)
-        tensors += fmt::format(R"({}{{"name":{},"count":{},"weight":{{{}}},"grad":{{{}}},"update":{{{}}}}})",
-                               tensors.empty() ? "" : ",", json_string(t.name), json_number(t.weight.count),
-                               figures(t.weight), figures(t.gradient), figures(t.update));
-    for (const ActivationHealth& a : h.activations)
-        activations += fmt::format(R"({}{{"name":{},"count":{},{}}})", activations.empty() ? "" : ",",
-                                   json_string(a.name), json_number(a.values.count), figures(a.values));
-    return JsonLine("health").add("step", h.step).raw("tensors", "[" + tensors + "]")
-        .raw("activations", "[" + activations + "]").str();
+    const auto tensor = [](const TensorHealth& t) {
+        const JsonObject none;
+        return JsonObject().add("name", t.name).add("count", t.weight.count)
+            .add("weight", with_figures(none, t.weight)).add("grad", with_figures(none, t.gradient))
+            .add("update", with_figures(none, t.update)).str();
+    };
+    const auto activation = [](const ActivationHealth& a) {
+        return with_figures(JsonObject().add("name", a.name).add("count", a.values.count), a.values).str();
+    };
+    return JsonLine("health").add("step", h.step).raw("tensors", json_list(h.tensors, tensor))
+        .raw("activations", json_list(h.activations, activation)).str();
 }
 
 std::string grad_norms_row(int64_t step, std::span<const std::string> names, std::span<const double> norms) {
-    std::string all;
-    for (size_t i = 0; i < names.size(); i++)
-        all += (i ? "," : "") + json_string(names[i]) + ":" + json_number(norms[i]);
-    return JsonLine("grad_norms").add("step", step).raw("norms", "{" + all + "}").str();
+    JsonObject all;
+    for (size_t i = 0; i < names.size(); i++) all.add(names[i], norms[i]);
+    return JsonLine("grad_norms").add("step", step).add("norms", all).str();
 }
 
 std::string spike_row(const Spike& s) {

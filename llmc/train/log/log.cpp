@@ -16,6 +16,7 @@
 #include "llmc/base/output_file.h"
 #include "llmc/base/json.h"
 #include "llmc/base/progress.h"
+#include "llmc/base/terminal.h"
 #include "llmc/io/files/rows.h"
 #include "llmc/train/save/recover.h"
 #include "llmc/train/save/run_folder.h"

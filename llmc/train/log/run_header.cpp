@@ -5,7 +5,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
-#include "llmc/base/json.h"
+#include "llmc/base/terminal.h"
 #include "llmc/train/save/formats/formats.h"
 
 std::string shown_rate(double tflops) {

@@ -25,42 +25,36 @@ static std::string name_of(const Event& e) {
     return e.axis && e.kind == Timeline::Kind::Wait ? "wait " + name : name;
 }
 
-static void add(std::string& args, std::string_view key, std::string_view json) {
-    args += fmt::format("{}\"{}\":{}", args.empty() ? "" : ",", key, json);
-}
-
-// "512,192,768", up to the last that is not 0
-static std::string dims_of(const Cost& c) {
-    size_t count = std::size(c.dims);
-    while (count && c.dims[count - 1] == 0) count--;
-    std::string text;
-    for (size_t i = 0; i < count; i++) text += (i ? "," : "") + std::to_string(c.dims[i]);
-    return text;
+// [512,192,768], up to the last that is not 0
+static std::vector<int> dims_of(const Cost& c) {
+    std::vector<int> dims(std::begin(c.dims), std::end(c.dims));
+    while (!dims.empty() && dims.back() == 0) dims.pop_back();
+    return dims;
 }
 
 // seconds: of the work itself, for rates; 0: unknown.
-static std::string args_of(const Walk& walk, const Event& e, double seconds) {
-    std::string args;
-    if (e.block >= 0) add(args, "block", std::to_string(e.block));
-    if (e.micro >= 0) add(args, "micro_batch", std::to_string(e.micro));
-    if (e.axis) add(args, "axis", json_string(e.axis));
+static JsonObject args_of(const Walk& walk, const Event& e, double seconds) {
+    JsonObject args;
+    if (e.block >= 0) args.add("block", e.block);
+    if (e.micro >= 0) args.add("micro_batch", e.micro);
+    if (e.axis) args.add("axis", e.axis);
     if (e.entry < 0) return args;
     const Cost& c = walk.of(walk.entries[size_t(e.entry)]);
     const uint64_t bytes = c.kind == Kind::Copy || c.kind == Kind::Collective ? std::max(c.read, c.written)
                                                                               : c.read + c.written;
-    if (c.peer >= 0) add(args, "peer", std::to_string(c.peer));
-    if (const std::string dims = dims_of(c); !dims.empty()) add(args, "dims", "[" + dims + "]");
-    if (c.flops > 0) add(args, "flops", fmt::format("{:.0f}", c.flops));
-    if (bytes > 0) add(args, "bytes", std::to_string(bytes));
+    if (c.peer >= 0) args.add("peer", c.peer);
+    if (const auto dims = dims_of(c); !dims.empty()) args.add("dims", dims);
+    if (c.flops > 0) args.raw("flops", fmt::format("{:.0f}", c.flops));
+    if (bytes > 0) args.add("bytes", bytes);
     if (!(seconds > 0)) return args;
-    if (c.flops > 0) add(args, "TFLOP/s", fmt::format("{:.4g}", 1e-12 * c.flops / seconds));
-    else if (bytes > 0) add(args, "GB/s", fmt::format("{:.4g}", 1e-9 * double(bytes) / seconds));
+    if (c.flops > 0) args.raw("TFLOP/s", fmt::format("{:.4g}", 1e-12 * c.flops / seconds));
+    else if (bytes > 0) args.raw("GB/s", fmt::format("{:.4g}", 1e-9 * double(bytes) / seconds));
     return args;
 }
 
 // Collectives in flight, each on the first lane of its axis and verb that is free.
 namespace {
-struct Flight { double begin, end; std::string lane, args; };
+struct Flight { double begin, end; std::string lane; JsonObject args; };
 struct Busy { std::string lane; std::vector<std::pair<int, double>> until; };    // numbers of lanes
 }  // namespace
 
@@ -103,7 +97,7 @@ static std::vector<Flight> flights_of_device(const Walk& walk, const Timeline& t
             const bool known = e != t.events.end() && span.ticket != Timeline::kNotStarted;
             flights.push_back({device.origin + span.begin, device.origin + span.end,
                                known ? name_of(*e) : fmt::format("{}.all_reduce", axis.name),
-                               known ? args_of(walk, *e, span.end - span.begin) : ""});
+                               known ? args_of(walk, *e, span.end - span.begin) : JsonObject()});
         }
     return flights;
 }
@@ -119,7 +113,7 @@ static void add_host_code(ChromeProcess& p, const Timeline& t, StepSpan span) {
     constexpr double kShortest = 0.5e-6;
     double reach = span.begin;
     const auto until = [&](double time) {
-        if (time - reach >= kShortest) p.events.push_back({reach, time, 0, "op", "host code", ""});
+        if (time - reach >= kShortest) p.events.push_back({reach, time, 0, "op", "host code"});
     };
     for (const Event& e : t.events) {
         until(e.begin);

@@ -5,13 +5,13 @@
 #include <cmath>
 
 #include "llmc/base/check.h"
-#include "llmc/base/json.h"
 
 static constexpr std::string_view kTime = "{\"ts\":";          // the beginning of an event's line
 
-static std::string named(int pid, int tid, const char* what, std::string_view name) {
-    return fmt::format("{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"{}\","
-                       "\"args\":{{\"name\":{}}}}}\n", pid, tid, what, json_string(name));
+// A name or a place of a process or a lane: an event of the kind "metadata".
+static std::string metadata(int pid, int tid, const char* what, const JsonObject& args) {
+    return JsonObject().add("ph", "M").add("pid", pid).add("tid", tid).add("name", what).add("args", args)
+        .str() + "\n";
 }
 
 // In eighths of a microsecond: 1000 times such a number is exact in a double. Perfetto cuts fractions of a
@@ -21,15 +21,17 @@ static double rounded(double seconds) { return std::round(8e6 * seconds) / 8; }
 std::string chrome_lines(int pid, ChromeProcess p, double origin) {
     std::stable_sort(p.events.begin(), p.events.end(),
                      [](const ChromeEvent& a, const ChromeEvent& b) { return a.begin < b.begin; });
-    std::string lines = named(pid, 0, "process_name", p.name);
-    lines += fmt::format("{{\"ph\":\"M\",\"pid\":{0},\"tid\":0,\"name\":\"process_sort_index\","
-                         "\"args\":{{\"sort_index\":{0}}}}}\n", pid);
-    for (size_t i = 0; i < p.lanes.size(); i++) lines += named(pid, int(i), "thread_name", p.lanes[i]);
+    const auto named = [](const std::string& name) { return JsonObject().add("name", name); };
+    std::string lines = metadata(pid, 0, "process_name", named(p.name));
+    lines += metadata(pid, 0, "process_sort_index", JsonObject().add("sort_index", pid));
+    for (size_t i = 0; i < p.lanes.size(); i++)
+        lines += metadata(pid, int(i), "thread_name", named(p.lanes[i]));
     for (const ChromeEvent& e : p.events) {
         const double begin = rounded(e.begin - origin), end = rounded(e.end - origin);
-        lines += fmt::format("{}{:.3f},\"dur\":{:.3f},\"ph\":\"X\",\"pid\":{},\"tid\":{},\"cat\":\"{}\","
-                             "\"name\":{},\"args\":{{{}}}}}\n", kTime, begin, std::max(0., end - begin), pid,
-                             e.lane, e.category, json_string(e.name), e.args);
+        const auto fixed = [](double v) { return fmt::format("{:.3f}", v); };
+        lines += JsonObject().raw("ts", fixed(begin)).raw("dur", fixed(std::max(0., end - begin)))
+            .add("ph", "X").add("pid", pid).add("tid", e.lane).add("cat", e.category).add("name", e.name)
+            .add("args", e.args).str() + "\n";
     }
     return lines;
 }

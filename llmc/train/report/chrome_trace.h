@@ -6,12 +6,15 @@
 #include <string_view>
 #include <vector>
 
+#include "llmc/base/json.h"
+
 // A complete event (ph: X).
 struct ChromeEvent {
     double begin, end;              // seconds
     int lane;
     const char* category;
-    std::string name, args;         // args: members of a JSON object, `"block":3,"bytes":96`; may be empty
+    std::string name;
+    JsonObject args = JsonObject(); // {"block":3,"bytes":96}; may be empty
 };
 
 // The events of a rank, and the names of the rank's lanes by their number.

@@ -8,9 +8,9 @@
 #include <limits>
 
 #include "llmc/base/check.h"
-#include "llmc/base/json.h"
 #include "llmc/base/output_file.h"
 #include "llmc/base/progress.h"
+#include "llmc/base/terminal.h"
 
 RunMetrics::RunMetrics(std::string name)
     : run(std::move(name)), values(all_figures().size(), std::numeric_limits<double>::quiet_NaN()) {}

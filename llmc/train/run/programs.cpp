@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "llmc/base/console.h"
-#include "llmc/base/json.h"
 #include "llmc/base/terminal.h"
 #include "llmc/base/guard/launcher.h"
 #include "llmc/io/text/chat.h"

@@ -12,6 +12,7 @@
 #include "llmc/base/context.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/json.h"
+#include "llmc/base/terminal.h"
 #include "llmc/comm/votes.h"
 
 namespace PRECISION {
@@ -107,10 +108,10 @@ void Checkpoint::save_if_due(const RunState& state, bool asked, bool ends) {
 
 static std::string mesh_json(const Config& cfg, const Mesh& mesh) {
     const MeshShape shape = mesh_shape(cfg.parallel, mesh.world.size);
-    std::string sizes;
-    for (const MeshAxis a : shown_axes(shape))
-        sizes += fmt::format("\"{}\":{},", axis_rows[a].name, shape.*axis_rows[a].size);
-    return fmt::format("{{\"ranks\":{},{}\"zero\":{}}}", mesh.world.size, sizes, cfg.parallel.zero);
+    JsonObject sizes;
+    sizes.add("ranks", mesh.world.size);
+    for (const MeshAxis a : shown_axes(shape)) sizes.add(axis_rows[a].name, shape.*axis_rows[a].size);
+    return sizes.add("zero", cfg.parallel.zero).str();
 }
 
 SaveJob Checkpoint::job(const RunState& state) const {

@@ -145,8 +145,8 @@ void add_acknowledgement(DiskQueue& q, const Disk& disk, const SavePlace& place)
     q.add("cannot mend " + path, [&disk, path] { return end_last_row(disk, path); });
     q.add("cannot open " + path, [path, f] { return f->disk.append(path, &f->file); });
     q.add("cannot write " + path, [place, f] {
-        const std::string line = "{\"step\":" + std::to_string(place.step) + ",\"dir\":" +
-                                 json_string(place.folder()) + "}\n";
+        const std::string line =
+            JsonObject().add("step", place.step).add("dir", place.folder()).str() + "\n";
         return write_whole(f->disk, f->file, line.data(), line.size());
     });
     add_sync_and_close(q, path, f);

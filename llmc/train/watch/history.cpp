@@ -56,8 +56,7 @@ static std::string as_json(std::string_view line) {
 }
 
 std::string mark_json(const MetricsRow& row, const char* kind, const std::string& text) {
-    return "{\"step\":" + json_number(row.number("step")) + ",\"kind\":\"" + kind + "\",\"text\":" +
-           json_string(text) + "}";
+    return JsonObject().add("step", row.number("step")).add("kind", kind).add("text", text).str();
 }
 
 void History::mark(const MetricsRow& row, const char* kind, const std::string& text) {
@@ -187,8 +186,7 @@ void History::other(std::string_view line, const MetricsRow& row) {
     else if (row.event == "spike") mark(row, "spike", spike_text(row));
     else if (row.event == "comm") comm.take(row);
     else if (row.event == "sample")
-        samples.add("{\"step\":" + json_number(row.number("step")) + ",\"text\":" +
-                    json_string(row.text("text")) + "}");
+        samples.add(JsonObject().add("step", row.number("step")).add("text", row.text("text")).str());
     else if (row.event == "health" || row.event == "grad_norms") {
         if (std::string json = as_json(line); !json.empty()) health.add(std::move(json));
     } else if (row.event == "done") {

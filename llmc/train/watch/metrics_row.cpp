@@ -2,59 +2,53 @@
 
 #include <cmath>
 
-#include "llmc/base/json_events.h"
+#include "llmc/base/json_value.h"
 
 static constexpr size_t kMostKeys = 64, kDeepest = 8;
 
 namespace {
-struct RowEvents final : JsonEvents {
+struct RowEvents {
     MetricsRow& row;
-    std::vector<std::string> path;          // keys of the open objects
-    std::string last;                       // the latest key
+    std::vector<std::string> path = {};     // keys of the open objects
+    std::string last = {};                  // the latest key
     size_t lists = 0;                       // open lists
     bool object = false;
 
-    explicit RowEvents(MetricsRow& r) : row(r) {}
     std::string name() const {
         std::string joined;
         for (const std::string& part : path) joined += part + ".";
         return joined + last;
     }
-    bool number(double v) {
-        if (!lists && object && row.numbers.size() < kMostKeys && std::isfinite(v))
+    void number(double v) {
+        if (row.numbers.size() < kMostKeys && std::isfinite(v))
             row.numbers.emplace_back(path.empty() ? last : name(), v);
-        return object;
     }
-    bool null() override { return object; }
-    bool boolean(bool v) override { return number(v); }
-    bool negative(int64_t v) override { return number(double(v)); }
-    bool natural(uint64_t v) override { return number(double(v)); }
-    bool real(double v) override { return number(v); }
-    bool string(std::string& v) override {
-        if (lists || !object) return object;
-        if (path.empty() && last == "event") row.event = std::move(v);
-        else if (row.texts.size() < kMostKeys) row.texts.emplace_back(name(), std::move(v));
-        return true;
+    void value(Json& v) {
+        if (v.is_boolean()) number(v.boolean());
+        else if (v.is_number()) number(v.number());
+        else if (auto* text = std::get_if<std::string>(&v.value)) {
+            if (path.empty() && last == "event") row.event = std::move(*text);
+            else if (row.texts.size() < kMostKeys) row.texts.emplace_back(name(), std::move(*text));
+        }
     }
-    bool key(std::string& v) override {
-        last = std::move(v);
-        return true;
+    bool take(JsonEvent& e) {
+        switch (e.kind) {
+        case JsonEvent::Key: last = std::move(std::get<std::string>(e.value.value)); return true;
+        case JsonEvent::Value:
+            if (object && !lists) value(e.value);
+            return object;
+        case JsonEvent::StartObject:
+            if (object && !lists) path.push_back(last);
+            object = true;
+            return path.size() + lists < kDeepest;
+        case JsonEvent::EndObject:
+            if (!path.empty() && !lists) path.pop_back();
+            return true;
+        case JsonEvent::StartList: return object && path.size() + ++lists < kDeepest;
+        case JsonEvent::EndList: lists--; return true;
+        }
+        return false;
     }
-    bool start_object() override {
-        if (object && !lists) path.push_back(last);
-        object = true;
-        return path.size() + lists < kDeepest;
-    }
-    bool end_object() override {
-        if (!path.empty() && !lists) path.pop_back();
-        return true;
-    }
-    bool start_list() override { return object && path.size() + ++lists < kDeepest; }
-    bool end_list() override {
-        lists--;
-        return true;
-    }
-    void broken(size_t, bool, const std::string&) override {}
 };
 }  // namespace
 
@@ -68,6 +62,10 @@ bool read_metrics_row(std::string_view line, MetricsRow& row) {
     row.event.clear();
     row.numbers.clear();
     row.texts.clear();
-    RowEvents events(row);
-    return read_json(line, events);
+    RowEvents events{row};
+    try {
+        return read_json(line, [&](JsonEvent& e) { return events.take(e); });
+    } catch (const JsonError&) {
+        return false;
+    }
 }

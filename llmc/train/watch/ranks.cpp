@@ -28,16 +28,14 @@ static std::vector<std::string> files_of_ranks(const std::string& folder) {
 }
 
 static std::string rank_json(const MetricsRow& row, double age) {
-    const auto number = [&](const char* key) { return json_number(row.number(key)); };
-    const auto tenths = [](double seconds) { return json_number(std::round(10 * seconds) / 10); };
-    std::string place;
+    const auto tenths = [](double seconds) { return std::round(10 * seconds) / 10; };
+    JsonObject place;
     for (const auto& [name, value] : row.numbers)
-        if (std::ranges::count(axis_rows, name, &AxisRow::name))
-            place += fmt::format("{}\"{}\":{}", place.empty() ? "" : ",", name, json_number(value));
-    return "{\"rank\":" + number("rank") + ",\"host\":" + json_string(row.text("host")) + ",\"place\":{" +
-           place + "},\"doing\":" + json_string(row.text("doing")) + ",\"step\":" + number("step") +
-           ",\"collective\":" + json_string(row.text("collective")) + ",\"seconds\":" +
-           tenths(row.number("seconds") + age) + ",\"age\":" + tenths(age) + "}";
+        if (std::ranges::count(axis_rows, name, &AxisRow::name)) place.add(name, value);
+    return JsonObject().add("rank", row.number("rank")).add("host", row.text("host")).add("place", place)
+        .add("doing", row.text("doing")).add("step", row.number("step"))
+        .add("collective", row.text("collective")).add("seconds", tenths(row.number("seconds") + age))
+        .add("age", tenths(age)).str();
 }
 
 std::string read_ranks(const std::string& folder, const std::string& path, double current) {
@@ -58,7 +56,5 @@ std::string read_ranks(const std::string& folder, const std::string& path, doubl
         }
     }
     if (ranks.empty()) return "null";
-    std::string list = "[";
-    for (const auto& [rank, json] : ranks) list += (list.size() > 1 ? "," : "") + json;
-    return list + "]";
+    return json_list(ranks, [](const auto& rank) { return rank.second; });
 }

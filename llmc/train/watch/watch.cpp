@@ -4,7 +4,7 @@
 #include "llmc/base/console.h"
 #include "llmc/base/files.h"
 #include "llmc/base/host/start_thread.h"
-#include "llmc/base/json.h"
+#include "llmc/base/terminal.h"
 #include "llmc/train/watch/watch_service.h"
 
 static constexpr int kMostThreads = 96;         // requests at once

@@ -208,18 +208,17 @@ static std::string marks_json(const WatchedRun& run, SentRun& sent) {
 }
 
 static std::string tasks_json(const History& history, SentRun& sent) {
-    std::string text = "{";
+    JsonObject all;
     for (const auto& [name, scores] : history.tasks)
         if (size_t& rows = sent.rows["tasks/" + name]; rows != scores.rows())
-            text += (text.size() > 1 ? "," : "") + json_string(name) + ":" + additions(scores, rows);
-    return text + "}";
+            all.raw(name, additions(scores, rows));
+    return all.str();
 }
 
 static std::string evals_json(const WatchedRun& run) {
-    std::string text = "{";
-    for (const auto& [task, scores] : run.evals)
-        text += (text.size() > 1 ? "," : "") + json_string(task) + ":" + columns_json(scores);
-    return text + "}";
+    JsonObject all;
+    for (const auto& [task, scores] : run.evals) all.raw(task, columns_json(scores));
+    return all.str();
 }
 
 std::string run_json(WatchedRun& run, SentRun& sent, size_t most) {
@@ -229,25 +228,19 @@ std::string run_json(WatchedRun& run, SentRun& sent, size_t most) {
     if (reset) sent = {.id = run.id, .generation = generation_of(run)};
     sent.version = run.version;
     sent.state = state_of(run);
-    std::string text = "{\"run\":" + json_string(run.name) + ",\"reset\":" + (reset ? "true" : "false") +
-                       ",\"state\":\"" + sent.state + "\",\"age\":" +
-                       json_number(std::round(age_of(run) * 10) / 10);
-    if (reset) text += ",\"config\":" + run.config;
-    text += ",\"start\":" + (h.start.empty() ? "null" : h.start);
-    text += ",\"done\":" + (h.done.empty() ? "null" : h.done);
+    JsonObject all;
+    all.add("run", run.name).add("reset", reset).add("state", sent.state);
+    all.add("age", std::round(age_of(run) * 10) / 10);
+    if (reset) all.raw("config", run.config);
+    all.raw("start", h.start.empty() ? "null" : h.start).raw("done", h.done.empty() ? "null" : h.done);
     for (const auto& [name, table] : kTables)
-        text += fmt::format(",\"{}\":{}", name, additions(h.*table, sent.rows[name],
-                                                      table == &History::train ? most : SIZE_MAX));
-    text += std::string(",\"sampled\":") + (h.train.sampled() ? "true" : "false");
-    text += ",\"tasks\":" + tasks_json(h, sent);
-    if (std::exchange(sent.evals, run.evals_version) != run.evals_version)
-        text += ",\"evals\":" + evals_json(run);
-    text += ",\"health\":" + additions(h.health, sent.health);
-    text += ",\"samples\":" + additions(h.samples, sent.samples);
-    text += ",\"marks\":" + marks_json(run, sent);
-    text += ",\"ranks\":" + run.ranks + "}";
+        all.raw(name, additions(h.*table, sent.rows[name], table == &History::train ? most : SIZE_MAX));
+    all.add("sampled", h.train.sampled()).raw("tasks", tasks_json(h, sent));
+    if (std::exchange(sent.evals, run.evals_version) != run.evals_version) all.raw("evals", evals_json(run));
+    all.raw("health", additions(h.health, sent.health)).raw("samples", additions(h.samples, sent.samples));
+    all.raw("marks", marks_json(run, sent)).raw("ranks", run.ranks);
     if (h.train.rows() > most) sent.version = sent.generation = 0;
-    return text;
+    return all.str();
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -278,5 +271,5 @@ std::string rows_json(WatchedRun& run, const std::string& folder, double from, d
             columns.take(row);
         }
     }
-    return "{\"run\":" + json_string(run.name) + ",\"train\":" + columns_json(columns) + "}";
+    return JsonObject().add("run", run.name).raw("train", columns_json(columns)).str();
 }

@@ -13,6 +13,7 @@
 #include "llmc/base/host/version.h"
 #include "llmc/base/json.h"
 #include "llmc/base/progress.h"
+#include "llmc/base/terminal.h"
 
 static constexpr int kDeepestFolder = 8;
 static constexpr size_t kMostRuns = 10000, kMostReaders = 4, kEventBytes = 1 << 18;
@@ -223,14 +224,12 @@ void PageFeed::append(std::string& out) {
     if (first || runs.size() != watching || unread != loading) {
         watching = runs.size();
         loading = unread;
-        append_event(out, "folder",
-                     "{\"folder\":" + json_string(watcher.folder) + ",\"version\":" + json_string(commit) +
-                     ",\"watching\":" + std::to_string(watching) + ",\"loading\":" +
-                     std::to_string(loading) + "}");
+        append_event(out, "folder", JsonObject().add("folder", watcher.folder).add("version", commit)
+                                        .add("watching", watching).add("loading", loading).str());
     }
     for (auto at = sent.begin(); at != sent.end();) {
         const bool gone = !runs.contains(at->first);
-        if (gone) append_event(out, "gone", "{\"run\":" + json_string(at->first) + "}");
+        if (gone) append_event(out, "gone", JsonObject().add("run", at->first).str());
         at = gone ? sent.erase(at) : std::next(at);
     }
     const size_t few = kPictureRows / std::max<size_t>(1, runs.size()) + 50;

@@ -7,7 +7,7 @@
 #include "llmc/base/console.h"
 #include "llmc/base/files.h"
 #include "llmc/base/output_file.h"
-#include "llmc/base/json.h"
+#include "llmc/base/terminal.h"
 #include "llmc/train/report/embedded.h"
 #include "llmc/train/watch/watched_run.h"
 

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "llmc/base/output_file.h"
-#include "llmc/base/console.h"
 #include "llmc/base/json.h"
+#include "llmc/base/terminal.h"
 
 // A run of a few steps, with everything that a log may be told.
 static void a_run(const Config& c, int steps, double peak_tflops = kInfo.peak_tflops) {

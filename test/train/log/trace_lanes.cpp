@@ -92,8 +92,8 @@ TEST(host_code_between_events_has_events_of_its_own) {
 // A GPU may reach two marks in the same nanosecond: an op without length stays before the next op.
 TEST(events_that_begin_together_keep_their_order) {
     const ChromeProcess p = {.name = "rank 0", .lanes = {"host", "GPU"}, .events = {
-        {3, 4, 0, "op", "last", ""}, {1, 3, 0, "wait", "outer", ""}, {1, 1, 0, "op", "set_zero", ""},
-        {1, 2, 0, "op", "sum", ""}}};
+        {3, 4, 0, "op", "last"}, {1, 3, 0, "wait", "outer"}, {1, 1, 0, "op", "set_zero"},
+        {1, 2, 0, "op", "sum"}}};
     const string lines = chrome_lines(0, p, 1);
     size_t at = 0;
     for (const char* name : {"outer", "set_zero", "sum", "last"}) {
@@ -111,9 +111,9 @@ TEST(events_in_a_file_nest_to_the_nanosecond) {
     for (uint64_t i = 0; i < 2000; i++) {
         const auto random = [&](uint64_t n) { return 1e-9 * double(philox(4, n, i).x[0] % 9000) / 3; };
         const double middle = now + random(1), end = middle + random(2);
-        p.events.push_back({now, end, 0, "wait", "outer", ""});
-        p.events.push_back({now, middle, 0, "op", "first", ""});
-        p.events.push_back({middle, end, 0, "op", "second", ""});
+        p.events.push_back({now, end, 0, "wait", "outer"});
+        p.events.push_back({now, middle, 0, "op", "first"});
+        p.events.push_back({middle, end, 0, "op", "second"});
         now = end;
     }
     const string path = folder("nested.json"), lines[] = {chrome_lines(0, p, 7 - 1e-3)};

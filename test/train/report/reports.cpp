@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <set>
 
-#include "llmc/base/json.h"
+#include "llmc/base/terminal.h"
 #include "llmc/train/report/embedded.h"
 #include "llmc/train/report/event_file.h"
 #include "llmc/train/report/prometheus.h"

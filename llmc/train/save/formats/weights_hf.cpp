@@ -5,8 +5,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/numbers/dtype.h"
 #include "llmc/base/files.h"
-#include "llmc/base/json.h"
 #include "llmc/base/json_file.h"
+#include "llmc/base/terminal.h"
 #include "llmc/train/save/formats/format_hf.h"
 #include "llmc/base/numbers/half.h"
 
