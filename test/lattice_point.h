@@ -1,8 +1,5 @@
 // A point of the lattice: a mesh, and what runs on it.
 #pragma once
-#include <cstdio>
-#include <cstring>
-
 #include "test/tiny.h"
 
 namespace PRECISION {
@@ -32,22 +29,9 @@ struct Point {
     int muon = 0;               // 2: cautious
     int offload = 0;
     const char* order = "tp,pp,dp";
-    bool clips = true;
+    bool clips = true;          // false: optimizer.grad_clip is 0
 
-    // "2 1 4 3 block 1 2 0 1 7 2 1"
-    static Point parse(const char* words) {
-        Point p{};
-        char level[16];
-        sscanf(words, "%d %d %d %d %15s %d %d %d %d %zu %d %d", &p.dp, &p.tp, &p.pp, &p.zero, level,
-               &p.virtual_stages, &p.micro_batch, &p.zero_group, &p.native, &p.kind, &p.muon, &p.offload);
-        for (const char* known : {"none", "selective", "block"})
-            if (!strcmp(level, known)) p.recompute = known;
-        return p;
-    }
-    std::string words() const {
-        return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", dp, tp, pp, zero, recompute, virtual_stages,
-                           micro_batch, zero_group, native, kind, muon, offload);
-    }
+    int ranks() const { return dp * tp * pp; }
     std::string text() const {
         return fmt::format("dp {} tp {} pp {} zero {} recompute {}, {} virtual stages, micro-batch {}, "
                            "group {}{}, kind {}{}{}, order {}",
@@ -59,7 +43,7 @@ struct Point {
     Config config() const {
         Config cfg = lattice_config();
         cfg.model = of_kind(kKinds[kind], cfg.model);
-        cfg.parallel.ranks = dp * tp * pp, cfg.parallel.tp = tp, cfg.parallel.pp = pp;
+        cfg.parallel.ranks = ranks(), cfg.parallel.tp = tp, cfg.parallel.pp = pp;
         cfg.parallel.zero = zero, cfg.parallel.zero_group = zero_group;
         cfg.parallel.virtual_stages = virtual_stages;
         cfg.parallel.schedule = virtual_stages > 1 ? "interleaved" : "1f1b";

@@ -4,6 +4,8 @@
 
 #include "llmc/base/check.h"
 
+static_assert(kMeshAxes <= GridSlice().digits.size());
+
 GridSlice grid_slice(std::span<const GridAxis> grid, int rank) {
     GridSlice s = {.lowest = rank};
     int stride = 1;

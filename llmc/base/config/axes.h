@@ -35,6 +35,8 @@ inline constexpr AxisRow axis_rows[kMeshAxes] = {
     {"cp", &MeshShape::cp, &ParallelConfig::cp, true, "context parallelism is"},            // a sequence
 };
 
+inline std::string setting_of(const AxisRow& a) { return std::string("parallel.") + a.name; }
+
 // Sets of axes: a bit each.
 constexpr unsigned axis_bit(MeshAxis a) { return 1u << a; }
 inline constexpr unsigned kAllAxes = (1u << kMeshAxes) - 1;

@@ -107,7 +107,7 @@ static std::string domain(const Field& f) {
 // Sizes of axes that are missing from this version: help on the setting alone shows them.
 static bool is_missing(const Field& f) {
     return std::ranges::any_of(axis_rows, [&](const AxisRow& a) {
-        return a.missing && f.section == "parallel" && f.key == a.name;
+        return a.missing && f.path() == setting_of(a);
     });
 }
 

@@ -18,8 +18,6 @@ static void missing(bool asked, Config& cfg, const char* path, const char* what,
           value, what, instead);
 }
 
-static std::string setting_of(const AxisRow& a) { return std::string("parallel.") + a.name; }
-
 static void check_parallel(Config& c) {
     const ParallelConfig& p = c.parallel;
     for (const AxisRow& a : axis_rows)

@@ -261,16 +261,17 @@ Search& Search::operator+=(const Search& o) {
 
 Settings settings_of(const Estimate& e) {
     const ParallelConfig& p = e.cfg.parallel;
-    return {{"parallel.ranks", std::to_string(e.ranks)},
-            {"parallel.tp", std::to_string(p.tp)},
-            {"parallel.pp", std::to_string(p.pp)},
-            {"parallel.zero", std::to_string(p.zero)},
-            {"parallel.zero_group", std::to_string(p.zero_group)},
-            {"parallel.schedule", p.schedule.text()},
-            {"parallel.virtual_stages", std::to_string(p.virtual_stages)},
-            {"train.micro_batch", std::to_string(e.cfg.train.micro_batch)},
-            {"memory.recompute", e.cfg.memory.recompute.text()},
-            {"memory.offload", e.cfg.memory.offload.text()}};
+    Settings all = {{"parallel.ranks", std::to_string(e.ranks)}};
+    for (const AxisRow& a : axis_rows)
+        if (a.setting && !a.missing) all.emplace_back(setting_of(a), std::to_string(p.*a.setting));
+    all.insert(all.end(), {{"parallel.zero", std::to_string(p.zero)},
+                           {"parallel.zero_group", std::to_string(p.zero_group)},
+                           {"parallel.schedule", p.schedule.text()},
+                           {"parallel.virtual_stages", std::to_string(p.virtual_stages)},
+                           {"train.micro_batch", std::to_string(e.cfg.train.micro_batch)},
+                           {"memory.recompute", e.cfg.memory.recompute.text()},
+                           {"memory.offload", e.cfg.memory.offload.text()}});
+    return all;
 }
 
 std::string options_of(const Estimate& e) {

@@ -218,9 +218,9 @@ static Outcome read(const std::string& path, const Outcome& like) {
 }
 
 static const bool was_program = [] {
-    const char* words = getenv("LATTICE_POINT");
-    if (!words || !kIsFp64) return false;
-    Config cfg = Point::parse(words).config();
+    const char* config = getenv("LATTICE_POINT");
+    if (!config || !kIsFp64) return false;
+    Config cfg = parse_config(config, "LATTICE_POINT");
     cfg.parallel.ranks = 0;
     Outcome outcome;
     const int code = run_ranks(cfg, [&](Config c, const Mesh& mesh) { return train(c, mesh, outcome); });
@@ -232,7 +232,7 @@ static void expect_same_by_mpirun(const Point& p, const Outcome& one_rank) {
     const std::string out = test::temporary_directory() + "/outcome";
     remove(out.c_str());
     const auto ran = test::run_own_processes(
-        p.dp * p.tp * p.pp, "", fmt::format("LATTICE_POINT='{}' LATTICE_OUT={}", p.words(), out));
+        p.ranks(), "", fmt::format("LATTICE_POINT='{}' LATTICE_OUT={}", to_json(p.config()), out));
     EXPECT(ran.code == 0, "%s: exit code %d, %s", p.text().c_str(), ran.code, ran.err.c_str());
     expect_same(p, read(out, one_rank), one_rank, 1e-10);
     EXPECT(p.native || read(out, one_rank) == run(p), "%s: MPI and threads differ", p.text().c_str());
@@ -260,7 +260,7 @@ TEST_IF(kIsFp64, meshes_by_mpirun) {
         for (int half = 0; half < 2; half++, turn++) {
             const bool groups = p.dp == 4;      // shards of two ranks each, and two copies, of each zero
             const bool turns = turn % 16 == 11 || (groups && p.tp * p.pp == 1);
-            if (p.dp * p.tp * p.pp == 1 || (every() > 1 && !turns)) continue;
+            if (p.ranks() == 1 || (every() > 1 && !turns)) continue;
             p.zero = turn % 4, p.recompute = levels[turn % 3];
             p.virtual_stages = half && interleaves(p, 2) ? 2 : 1;
             p.zero_group = groups ? 2 : 0, p.native = p.dp > 1 && half;
@@ -270,7 +270,7 @@ TEST_IF(kIsFp64, meshes_by_mpirun) {
 
 TEST_IF(kIsFp64, kinds_of_models_by_mpirun) {
     if (!test::can_start_processes()) return;
-    for (Point p : chosen({{.dp = 2, .tp = 2, .pp = 1, .zero = 3, .kind = 7, .muon = 2},
+    for (Point p : chosen({{.dp = 2, .tp = 2, .pp = 1, .zero = 3, .kind = 7, .muon = 2, .order = "dp,tp"},
                            {.dp = 2, .tp = 1, .pp = 2, .zero = 1, .kind = 10, .muon = 1, .offload = 1},
                            {.dp = 1, .tp = 2, .pp = 2, .kind = 8},
                            {.dp = 2, .tp = 1, .pp = 1, .zero = 2, .native = 1, .kind = 5, .muon = 1}}))
