@@ -161,7 +161,47 @@ TEST(what_is_not_there) {
     EXPECT(v.at("a") == 1.0 && !(v.at("a") == true) && !(Json("1") == 1), "equal by value");
 }
 
+TEST(numbers_read_back) {
+    for (double v : {0.0, 1.0, -1.5, 1.0 / 3, 1e-300, 123456789.123, 5e-324, 1.7976931348623157e308, 3e-4})
+        EXPECT(strtod(json_number(v).c_str(), nullptr) == v, "%.17g is written %s", v,
+               json_number(v).c_str());
+    EXPECT(json_number(0.1) == "0.1" && json_number(2) == "2", "%s", json_number(0.1).c_str());
+    EXPECT(json_number(std::nan("")) == "null" && json_number(-1 / 0.0) == "null", "not finite");
+}
+
+TEST(strings_are_valid_utf8) {
+    const std::pair<string, string> cases[] = {
+        {"", "\"\""}, {"a\"\\\n\t", R"("a\"\\\n\t")"}, {string("\0\x7f", 2), R"("\u0000\u007f")"},
+        {"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\""},
+        {"\x80", "\"\uFFFD\""}, {"\xc0\xaf", "\"\uFFFD\uFFFD\""},              // not the shortest form
+        {"\xed\xa0\x80", "\"\uFFFD\uFFFD\uFFFD\""},                            // a surrogate
+        {"\xf4\x90\x80\x80", "\"\uFFFD\uFFFD\uFFFD\uFFFD\""},                  // above U+10FFFF
+        {"\xe2\x82", "\"\uFFFD\uFFFD\""}, {"\xf0\x9f\x98x", "\"\uFFFD\uFFFD\uFFFDx\""}};
+    for (const auto& [text, want] : cases) EXPECT(json_string(text) == want, "%s", json_string(text).c_str());
+}
+
+TEST(objects_and_lists) {
+    JsonObject inner(", ", ": ");
+    inner.add("b\"", "text").add("c", true).raw("d", "[]");
+    JsonObject outer;
+    outer.add("int", -1).add("double", 2.0).add("list", std::vector<int64_t>{1, 2}).add("object", inner);
+    EXPECT(JsonObject().str() == "{}" && json_text(std::vector<double>()) == "[]", "empty");
+    EXPECT(outer.str() ==
+               R"({"int":-1,"double":2,"list":[1,2],"object":{"b\"": "text", "c": true, "d": []}})", "%s",
+           outer.str().c_str());
+    EXPECT(JsonLine("done").add("step", 3).str() == "{\"event\":\"done\",\"step\":3}\n", "a row");
+}
+
+TEST(reading_stops_where_it_is_told) {
+    size_t events = 0;
+    const auto take = [&](JsonEvent& e) { return ++events < 4 || e.kind != JsonEvent::Value; };
+    EXPECT(read_json("{\"a\": [1, 2]}", [](JsonEvent&) { return true; }), "to its end");
+    EXPECT(!read_json("[{}, 5, broken", take) && events == 4, "%zu events", events);
+}
+
 TEST(what_a_terminal_gets) {
+    EXPECT(printable("a\nb\tc\x1b\r\xc2\x9b\xff\xc3\xa9") == "a\nb\tc\uFFFD\uFFFD\uFFFD\uFFFD\xc3\xa9", "%s",
+           printable("\x1b").c_str());
     const string odd = for_terminal("a\tb\nc\x1b[2J\r\x7f\xc2\x9b\xff\xc3\xa9\u20ac");
     EXPECT(odd == "a\tb\nc\\x1b[2J\\x0d\\x7f\\u009b\\xff\xc3\xa9\u20ac", "'%s'", odd.c_str());
     const string lines = for_terminal(string(100, '\n'));

@@ -8,9 +8,8 @@
 #include <fstream>
 #include <thread>
 
+#include "llmc/base/console.h"
 #include "llmc/base/output_file.h"
-#include "llmc/base/json.h"
-#include "llmc/base/terminal.h"
 
 // A run of a few steps, with everything that a log may be told.
 static void a_run(const Config& c, int steps, double peak_tflops = kInfo.peak_tflops) {
@@ -273,28 +272,4 @@ TEST(only_rank_0_writes) {
     const string screen = printed([&] { a_run(c, 2); });
     context.rank = 0;
     EXPECT(screen.empty() && !std::filesystem::exists(c.run.dir), "'%s'", screen.c_str());
-}
-
-// ---------------------------------------------------------------------------------------------------------
-// JSON
-
-TEST(numbers_read_back) {
-    for (double v : {0.0, 1.0, -1.5, 1.0 / 3, 1e-300, 123456789.123, 5e-324, 1.7976931348623157e308, 3e-4})
-        EXPECT(strtod(json_number(v).c_str(), nullptr) == v, "%.17g is written %s", v,
-               json_number(v).c_str());
-    EXPECT(json_number(0.1) == "0.1" && json_number(2) == "2", "%s", json_number(0.1).c_str());
-    EXPECT(json_number(kNaN) == "null" && json_number(-1 / 0.0) == "null", "not finite");
-}
-
-TEST(strings_are_valid_utf8) {
-    const std::pair<string, string> cases[] = {
-        {"", "\"\""}, {"a\"\\\n\t", R"("a\"\\\n\t")"}, {string("\0\x7f", 2), R"("\u0000\u007f")"},
-        {"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\""},
-        {"\x80", "\"\uFFFD\""}, {"\xc0\xaf", "\"\uFFFD\uFFFD\""},              // not the shortest form
-        {"\xed\xa0\x80", "\"\uFFFD\uFFFD\uFFFD\""},                            // a surrogate
-        {"\xf4\x90\x80\x80", "\"\uFFFD\uFFFD\uFFFD\uFFFD\""},                  // above U+10FFFF
-        {"\xe2\x82", "\"\uFFFD\uFFFD\""}, {"\xf0\x9f\x98x", "\"\uFFFD\uFFFD\uFFFDx\""}};
-    for (const auto& [text, want] : cases) EXPECT(json_string(text) == want, "%s", json_string(text).c_str());
-    EXPECT(printable("a\nb\tc\x1b\r\xc2\x9b\xff\xc3\xa9") == "a\nb\tc\uFFFD\uFFFD\uFFFD\uFFFD\xc3\xa9", "%s",
-           printable("\x1b").c_str());
 }
