@@ -19,9 +19,13 @@ FIGURES = os.path.join(os.path.dirname(os.path.realpath(__file__)), "../llmc/tra
 
 def titles_of_figures():
     """Key -> title of the figures of training rows that have a chart on the page."""
-    with open(FIGURES, encoding="utf-8") as f:
-        charts = {row["key"]: row["chart"] for row in json.load(f) if row["of"] == "train" and "chart" in row}
-    return {key: ", ".join(filter(None, (chart["title"], chart["unit"]))) for key, chart in charts.items()}
+    try:
+        with open(FIGURES, encoding="utf-8") as f:
+            rows = [row for row in json.load(f) if row["of"] == "train" and "chart" in row]
+    except OSError:                 # this script alone: every figure goes by its key
+        return {}
+    title_of = {row["key"]: (row["chart"]["title"], row["chart"]["unit"]) for row in rows}
+    return {key: ", ".join(filter(None, parts)) for key, parts in title_of.items()}
 
 
 def printable(text):
@@ -149,7 +153,7 @@ def draw_one(axis, runs, x, event, key, label):
             axis.plot(at, values, color=f"C{i}", linewidth=0.6, alpha=0.2)
             mean = running_mean(values, max(1, min(len(values) // 50, 200)))
             axis.plot(at, mean, color=f"C{i}", linewidth=1.4, label=name)
-    axis.set_ylabel(label.split(",")[0])
+    axis.set_ylabel(label.rsplit(", ", 1)[0])
     if key == "norm":
         axis.set_yscale("log")
 
@@ -170,17 +174,17 @@ def check_place(out):
 
 
 def main():
-    plain = argparse.RawDescriptionHelpFormatter
+    plain, titles = argparse.RawDescriptionHelpFormatter, titles_of_figures()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
     parser.add_argument("runs", nargs="+", help="folders of runs, or metrics.jsonl files")
     parser.add_argument("--out", help="the picture (default: curve.png beside the first run's metrics)")
     parser.add_argument("--x", choices=("step", "tokens"), default="step")
-    parser.add_argument("--also", default="", help="further figures of training: lr,norm,tokens_per_s,mfu,ms")
+    parser.add_argument("--also", default="", help=f"further figures of training: {','.join(titles)}")
     parser.add_argument("--log", action="store_true", help="logarithmic horizontal axis")
     args = parser.parse_args()
-    also, titles = [key for key in args.also.split(",") if key], titles_of_figures()
+    also = [key for key in args.also.split(",") if key]
     for key in also:
-        if key not in titles:
+        if titles and key not in titles:
             sys.exit(f"error: --also {key}: expected one of {', '.join(titles)}")
     runs = [(os.path.basename(os.path.normpath(r)), rows_of(r)) for r in args.runs]
     if not any(row.get("event") in ("train", "val") for _, rows in runs for row in rows):
@@ -206,7 +210,7 @@ def main():
         elif key == "bits_per_byte":
             draw_one(axis, runs, args.x, "val", key, "bits per byte, validation")
         else:
-            draw_one(axis, runs, args.x, "train", key, titles[key])
+            draw_one(axis, runs, args.x, "train", key, titles.get(key, key))
         axis.grid(alpha=0.3)
         axis.legend(loc="upper right", frameon=False, fontsize=9)
         if args.log:

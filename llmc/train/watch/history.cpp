@@ -93,15 +93,18 @@ void History::keep_train(const MetricsRow& row) {
     metrics.set("train", row.numbers);
 }
 
+void History::count_train(double took) {
+    train.seen++;
+    ended = false;
+    if (!(took >= 0)) return;
+    ms = took;
+    seconds += 1e-3 * took;
+}
+
 void History::train_line(std::string_view line, bool keep) {
     const bool skipped = line.ends_with("\"skipped\":true}");
-    train.seen++;
-    if (const double took = ms_of(line, ms_at_); took >= 0) {
-        ms = took;
-        seconds += 1e-3 * took;
-    }
+    count_train(ms_of(line, ms_at_));
     if (skipped) metrics.at("skips", "steps") += 1;
-    ended = false;
     MetricsRow row;
     if (!keep && !skipped) return;
     if (read_metrics_row(line, row)) keep_train(row);
@@ -173,12 +176,7 @@ void History::other(std::string_view line, const MetricsRow& row) {
         return;
     }
     if (row.event == "train") {                 // written by others, with blanks say
-        train.seen++;
-        ended = false;
-        if (const double took = row.number("ms"); took >= 0) {
-            ms = took;
-            seconds += 1e-3 * took;
-        }
+        count_train(row.number("ms"));
         keep_train(row);
     } else if (row.event == "start" || row.event == "resume") begun(line, row);
     else if (row.event == "val" || row.event == "task") evaluated(row);

@@ -53,6 +53,7 @@ private:
     double step_ = 0;                           // of the last sampled row
     uint64_t generation_ = 0;
 
+    void count_train(double took);              // milliseconds
     void train_line(std::string_view line, bool keep);
     void keep_train(const MetricsRow& row);
     void other(std::string_view line, const MetricsRow& row);

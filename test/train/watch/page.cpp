@@ -112,9 +112,9 @@ TEST(report_errors_are_one_line) {
         {"/nothing", "nothing' has no metrics.jsonl"},
         {"/empty", "no training or validation rows"},
         {"/a --out=" + f + "/nowhere/x.html", "nowhere/x.html"},
-        {"/a --out=" + f, "is a directory, expected a file"},
+        {"/a --out=" + f, "is a device, a pipe or a folder"},
         {"/a " + f + "/../report_errors/a " + f + "/a", "a is named twice"},
-        {"/a --out=/dev/full", "is a pipe or a device, expected a file"}};
+        {"/a --out=/dev/full", "is a device, a pipe or a folder"}};
     for (const auto& [args, words] : mistakes) {
         const auto ran = test::run(python() + " scripts/report.py " + f + args);
         EXPECT(ran.code == 78 && has(ran.err, words) && !has(ran.err, "Traceback"), "%s: exit %d: %s",
