@@ -1,59 +1,46 @@
 #include "llmc/base/config/axes.h"
 
 #include <algorithm>
-#include <optional>
 #include <string_view>
 
 #include "llmc/base/check.h"
 
-static std::vector<std::string_view> words_of_order(std::string_view order) {
-    std::vector<std::string_view> words;
-    for (size_t begin = 0; begin <= order.size();) {
-        const size_t end = std::min(order.find(',', begin), order.size());
-        words.push_back(order.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return words;
-}
+namespace {
+struct Order {
+    AxisOrder axes = {};                // those named, then the others: these have one rank
+    unsigned named = 0;
+    std::string wrong;
+};
+}  // namespace
 
-static std::optional<MeshAxis> axis_of(std::string_view name) {
-    for (int a = 0; a < kMeshAxes; a++)
-        if (name == axis_rows[a].name) return MeshAxis(a);
-    return {};
+static Order read_order(std::string_view text) {
+    Order o;
+    size_t n = 0;
+    for (size_t begin = 0, end; begin <= text.size(); begin = end + 1) {
+        end = std::min(text.find(',', begin), text.size());
+        const std::string_view word = text.substr(begin, end - begin);
+        const MeshAxis axis = MeshAxis(std::ranges::find(axis_rows, word, &AxisRow::name) - axis_rows);
+        if (axis == kMeshAxes) o.wrong = fmt::format("'{}' is no axis", word);
+        else if (o.named & axis_bit(axis)) o.wrong = fmt::format("{} stands there twice", word);
+        else o.axes[n++] = axis;
+        o.named |= axis_bit(axis) & kAllAxes;
+    }
+    for (const MeshAxis a : MeshShape().order)
+        if (!(o.named & axis_bit(a))) o.axes[n++] = a;
+    return o;
 }
 
 std::string order_mistake(const ParallelConfig& p, int dp) {
-    unsigned named = 0;
-    std::string wrong;
-    for (const std::string_view word : words_of_order(p.order)) {
-        const std::optional<MeshAxis> axis = axis_of(word);
-        if (!axis) wrong = fmt::format("'{}' is no axis", word);
-        else if (named & axis_bit(*axis)) wrong = fmt::format("{} stands there twice", word);
-        named |= axis ? axis_bit(*axis) : 0;
-    }
-    for (const AxisRow& a : axis_rows) {
-        const int size = a.setting ? p.*a.setting : dp;
-        const bool left_out = size > 1 && !(named & axis_bit(MeshAxis(&a - axis_rows)));
-        if (wrong.empty() && left_out) wrong = fmt::format("{} of {} ranks is left out", a.name, size);
+    auto [axes, named, wrong] = read_order(p.order);
+    for (const MeshAxis a : axes) {
+        const AxisRow& row = axis_rows[a];
+        const int size = row.setting ? p.*row.setting : dp;
+        const bool left_out = size > 1 && !(named & axis_bit(a));
+        if (wrong.empty() && left_out) wrong = fmt::format("{} of {} ranks is left out", row.name, size);
     }
     if (wrong.empty()) return "";
     return fmt::format("parallel.order = {}: {}; expected the axes in some order, the innermost first, as in "
                        "{}", p.order, wrong, ParallelConfig().order);
-}
-
-// The axes named, then the others: those have one rank.
-static AxisOrder order_of(const ParallelConfig& p) {
-    AxisOrder order = {};
-    unsigned placed = 0;
-    size_t n = 0;
-    const auto place = [&](MeshAxis a) {
-        if (!(placed & axis_bit(a))) order[n++] = a;
-        placed |= axis_bit(a);
-    };
-    for (const std::string_view word : words_of_order(p.order))
-        if (const std::optional<MeshAxis> axis = axis_of(word)) place(*axis);
-    for (const MeshAxis a : MeshShape().order) place(a);
-    return order;
 }
 
 int model_ranks(const ParallelConfig& p) {
@@ -63,7 +50,7 @@ int model_ranks(const ParallelConfig& p) {
 }
 
 MeshShape mesh_shape(const ParallelConfig& p, int ranks) {
-    MeshShape s = {.order = order_of(p)};
+    MeshShape s = {.order = read_order(p.order).axes};
     for (const AxisRow& a : axis_rows) s.*a.size = a.setting ? p.*a.setting : ranks / model_ranks(p);
     s.shard = p.zero_group ? p.zero_group : ranks_of(s, kGradientAxes);
     return s;

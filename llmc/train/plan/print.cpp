@@ -134,10 +134,9 @@ template <class F> static Cells with_axes(Cells cells, F&& cell, const Cells& la
     return cells;
 }
 
-static Cells columns() {
-    return with_axes({"step", "tokens/s", "mfu", "bubble", "comm", "memory"},
-                     [](const AxisRow& a) { return a.name; }, {"zero", "micro", "recompute", "schedule"});
-}
+static const Cells kColumns = with_axes({"step", "tokens/s", "mfu", "bubble", "comm", "memory"},
+                                        [](const AxisRow& a) { return a.name; },
+                                        {"zero", "micro", "recompute", "schedule"});
 
 static std::string alignment(const Rows& rows) { return std::string(rows[0].size() - 2, 'r') + "ll"; }
 
@@ -157,8 +156,7 @@ static Cells cells_of(const Estimate& e) {
 
 static Rows rows_of_counts(const std::vector<Estimate>& best, const Machine& machine) {
     Rows rows = {{std::string(machine.noun) + "s", "run", "energy", "price"}};
-    const Cells of_plan = columns();
-    rows[0].insert(rows[0].end(), of_plan.begin(), of_plan.end());
+    rows[0].insert(rows[0].end(), kColumns.begin(), kColumns.end());
     double fastest = INFINITY;
     for (const Estimate& e : best) {
         const RunCost run = cost_of(e, machine);
@@ -210,7 +208,7 @@ std::string search_text(const Search& s, const Machine& machine, const std::stri
     if (s.best.empty())
         return fmt::format("No mesh fits: {} plans were examined, each needs more than the {} of a {}.\n",
                            grouped(s.rejected()), human_bytes(1e9 * machine.memory_gb), machine.gpu);
-    Rows rows = {columns()};
+    Rows rows = {kColumns};
     for (const Estimate& e : s.best) rows.push_back(cells_of(e));
     std::string text =
         fmt::format("the fastest of {} plans for {} of {}\n", grouped(s.rejected() + int(s.best.size())),
