@@ -25,6 +25,7 @@ MAKE = ("Makefile", ".mk")
 TEXT = CPP + MAKE + (".py", ".sh", ".json", ".md", ".ci/run")
 MODEL_WORDS = re.compile(r"\b(dp|pp|ZeRO)\b|\bzero\.(h|cpp)\b")       # in comments too
 MODEL_NAMES = re.compile(r"\b[zZ]ero\b")                               # in code
+NAMESPACE = re.compile(r"namespace\b.*\{$")
 TYPE = re.compile(r"(?:template <.*> )?(?:struct|class|enum|enum class) (\w+)\s*(?:\{|:(?!:))")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 LAUNCH = re.compile(r"<<<")
@@ -129,11 +130,16 @@ class Check:
             if path.startswith("llmc/") and path != PARSER and "#include <nlohmann/" in line:
                 self.report(path, i, "include", f"nlohmann's parser is compiled in {PARSER} alone; use "
                             "llmc/base/json_value.h")
-        for i, line in enumerate(code, 1):
+        namespaces = 0
+        for i, (line, whole) in enumerate(zip(code, lines), 1):
+            namespaces += bool(NAMESPACE.match(line)) - whole.startswith("}  // namespace")
             if path.startswith("llmc/") and (m := TYPE.match(line)):
-                other = self.types.setdefault((os.path.dirname(path), m.group(1)), path)
-                if other != path:
-                    self.report(path, i, "one definition", f"{m.group(1)} is a type of {other}, too: the "
+                folder, name = os.path.dirname(path), m.group(1)
+                alone = namespaces or folder == "llmc/ops/decl"     # included in namespaces
+                others = [self.types.setdefault((where, name), path)
+                          for where in ([folder] if alone else [folder, "llmc"])]
+                if other := next((o for o in others if o != path), None):
+                    self.report(path, i, "one definition", f"{name} is a type of {other}, too: the "
                                 "linker takes what was compiled for either")
         for i, line in enumerate(code, 1):
             if path.startswith("llmc/ops/cuda/") and "__global__" in line and not self.has_floor(lines, i):

@@ -203,7 +203,7 @@ int ids(const Options& o) {
     IdBuffer<uint32_t> ids;
     std::string whole;                  // with --added: a token's name may lie across chunks
     Output out;
-    for (Chunk chunk; reader.next(chunk);) {
+    for (TextChunk chunk; reader.next(chunk);) {
         ids.count = 0;
         for (const DocumentSpan& p : chunk.spans) {
             if (o.added) whole.append(chunk.text.data() + p.begin, p.end - p.begin);

@@ -11,12 +11,12 @@
 #include "llmc/io/unicode/safe_cut.h"
 #include "llmc/io/unicode/unicode.h"
 
-char* Chunk::grow(size_t bytes) {
+char* TextChunk::grow(size_t bytes) {
     if (text.size() < size + bytes + kTextPadding) text.resize((size + bytes) * 5 / 4 + kTextPadding);
     return text.data() + size;
 }
 
-void Chunk::append(std::string_view bytes) {
+void TextChunk::append(std::string_view bytes) {
     memcpy(grow(bytes.size()), bytes.data(), bytes.size());
     size += bytes.size();
 }
@@ -134,14 +134,14 @@ void DocumentReader::spool() {
 }
 
 // The text of the chunk from `begin` on, which is cut between characters.
-void DocumentReader::check_utf8(const Chunk& chunk, size_t begin) {
+void DocumentReader::check_utf8(const TextChunk& chunk, size_t begin) {
     if (raw || !is_utf8_so_far || is_utf8(chunk.text.data() + begin, chunk.size - begin)) return;
     is_utf8_so_far = false;
     not_utf8.add(stream->path);
 }
 
 // Adds a span of a text document.
-void DocumentReader::add_text(Chunk& chunk) {
+void DocumentReader::add_text(TextChunk& chunk) {
     const size_t begin = chunk.size;
     chunk.append(rest);
     text_left -= rest.size();
@@ -218,7 +218,7 @@ std::string_view DocumentReader::next_part(bool& last) {
 std::string DocumentReader::place() const { return fmt::format("{}:{}", stream->path, part); }
 
 // Puts the text of a row behind the chunk's; returns its bytes, 0 of a line that is left out.
-size_t DocumentReader::put_json_text(std::string_view row, Chunk& chunk) {
+size_t DocumentReader::put_json_text(std::string_view row, TextChunk& chunk) {
     size_t bytes = 0;
     if (scan_json_line(row, chunk.grow(row.size()), bytes, rules.field)) {
         if (bytes == 0) empty.add(place());
@@ -248,7 +248,7 @@ static std::string_view without_breaks(std::string_view text) {
 }
 
 // Lines of a .jsonl, or the parts of a text, until the chunk is full.
-void DocumentReader::add_parts(Chunk& chunk) {
+void DocumentReader::add_parts(TextChunk& chunk) {
     for (bool last = false; !last && chunk.size < chunk_bytes;) {
         const std::string_view text = next_part(last);
         part++;
@@ -281,7 +281,7 @@ static uint64_t count_of(const std::string& name, std::string_view text) {
 
 void DocumentReader::cut_for(const Tokenizer& t) { tokenizer = &t; }
 
-bool DocumentReader::next(Chunk& chunk) {
+bool DocumentReader::next(TextChunk& chunk) {
     chunk.size = 0;
     chunk.spans.clear();
     while (chunk.size < chunk_bytes && (stream || open_next())) {

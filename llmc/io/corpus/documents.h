@@ -58,7 +58,7 @@ struct DocumentSpan {
     bool ends_document;         // the last span, likewise; may be empty
 };
 
-struct Chunk {
+struct TextChunk {
     std::vector<char> text;     // kTextPadding bytes more than `size`
     size_t size = 0;
     std::vector<DocumentSpan> spans;
@@ -90,7 +90,7 @@ struct DocumentReader {
 
     // Chunks end where the tokenizer's added tokens allow it as well. It outlives the reader.
     void cut_for(const Tokenizer& tokenizer);
-    bool next(Chunk& chunk);        // false at the end of the last file
+    bool next(TextChunk& chunk);        // false at the end of the last file
     // Bytes read of total_bytes; a text through a temporary file counts half in each of its two passes.
     uint64_t position() const;
 
@@ -116,13 +116,13 @@ struct DocumentReader {
     bool is_utf8_so_far = true;                 // the file
 
     bool open_next();
-    void check_utf8(const Chunk& chunk, size_t begin);
+    void check_utf8(const TextChunk& chunk, size_t begin);
     size_t skip_mark();
     void close_stream();
     void spool();
-    void add_text(Chunk& chunk);
-    void add_parts(Chunk& chunk);
-    size_t put_json_text(std::string_view row, Chunk& chunk);
+    void add_text(TextChunk& chunk);
+    void add_parts(TextChunk& chunk);
+    size_t put_json_text(std::string_view row, TextChunk& chunk);
     std::string place() const;                  // FILE:LINE of the part
     // The next part of the file without its separator; after the last separator, the remaining bytes.
     std::string_view next_part(bool& last);

@@ -27,14 +27,14 @@ static uint64_t remove_others(const std::string& prefix, const std::string& endi
 }
 
 template <class Id> struct EncodeJob {
-    Chunk chunk;
+    TextChunk chunk;
     IdBuffer<Id> ids[2];            // for training, for validation
     size_t bytes() const { return chunk.size; }
 };
 
 template <class Id>
 static void encode_span(const Tokenizer& t, Encoder<Id>& encoder, const DocumentSpan& p,
-                        const Chunk& chunk, IdBuffer<Id>& ids) {
+                        const TextChunk& chunk, IdBuffer<Id>& ids) {
     if (p.starts_document) ids.push(Id(t.document_begin()));
     encoder.encode(chunk.text.data() + p.begin, p.end - p.begin, ids, p.starts_document);
     if (p.ends_document && t.document_end() >= 0) ids.push(Id(t.document_end()));

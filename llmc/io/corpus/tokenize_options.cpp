@@ -55,15 +55,15 @@ static T number_of(const char* name, const std::string& text, const char* expect
     return number;
 }
 
-template <class E> struct Word { const char* word; E value; };
-constexpr Word<As> kAs[] = {{"text", As::Text}, {"jsonl", As::JsonLines}};
-constexpr Word<BadLines> kBadLines[] = {
+template <class E> struct NamedValue { const char* word; E value; };
+constexpr NamedValue<As> kAs[] = {{"text", As::Text}, {"jsonl", As::JsonLines}};
+constexpr NamedValue<BadLines> kBadLines[] = {
     {"stop", BadLines::Stop}, {"skip", BadLines::Skip}, {"replace", BadLines::Replace}};
 
 template <class E, size_t n>
-static E word_of(const char* name, const std::string& text, const Word<E> (&words)[n]) {
+static E word_of(const char* name, const std::string& text, const NamedValue<E> (&words)[n]) {
     std::string expected;
-    for (const Word<E>& w : words) {
+    for (const NamedValue<E>& w : words) {
         if (text == w.word) return w.value;
         expected += (expected.empty() ? "" : ", ") + std::string(w.word);
     }

@@ -72,19 +72,19 @@ struct Counter {
 WordCounts count_words(DocumentReader& reader, int threads, const Pattern& pattern) {
     std::vector<Counter> counters(size_t(std::max(threads, 1)));
     Progress progress("count words", "B", reader.total_bytes);
-    run_ordered_jobs<Chunk>(
+    run_ordered_jobs<TextChunk>(
         threads,
-        [&](Chunk& chunk) {
+        [&](TextChunk& chunk) {
             progress.update(reader.position());
             return reader.next(chunk);
         },
-        [&](int thread, Chunk& chunk) {
+        [&](int thread, TextChunk& chunk) {
             Counter& counter = counters[size_t(thread)];
             for (const DocumentSpan& p : chunk.spans)
                 counter.add_text(chunk.text.data() + p.begin, p.end - p.begin, pattern);
             if (chunk.size > kJobBytes) counter.starts = {};
         },
-        [](Chunk&) {});
+        [](TextChunk&) {});
     Counter& all = counters[0];
     for (size_t t = 1; t < counters.size(); t++) {
         for (const auto& e : counters[t].entries)

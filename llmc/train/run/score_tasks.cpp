@@ -19,7 +19,7 @@ std::optional<ScoredTask> score_task(const LoadedTask& task, Scorer& scorer, Zer
     if (!scores) return std::nullopt;
     for (const Score& s : *scores)
         if (!std::isfinite(s.logprob)) end_not_finite(zero, task.task.name + ": log probabilities");
-    const std::vector<Answer> answers = answers_of(task.task, *scores);
+    const std::vector<TaskAnswer> answers = answers_of(task.task, *scores);
     return ScoredTask{result_of(task.task, answers), text_of_answers(task.task, answers, *scores)};
 }
 

@@ -35,8 +35,8 @@ static int choose(Rule rule, const Document& document, std::span<const Score> sc
     return best;
 }
 
-std::vector<Answer> answers_of(const EvalTask& task, std::span<const Score> scores) {
-    std::vector<Answer> answers;
+std::vector<TaskAnswer> answers_of(const EvalTask& task, std::span<const Score> scores) {
+    std::vector<TaskAnswer> answers;
     for (const Document& document : task.documents) {
         const auto own = scores.first(document.continuations.size());
         scores = scores.subspan(own.size());
@@ -46,7 +46,7 @@ std::vector<Answer> answers_of(const EvalTask& task, std::span<const Score> scor
     return answers;
 }
 
-TaskResult result_of(const EvalTask& task, std::span<const Answer> answers) {
+TaskResult result_of(const EvalTask& task, std::span<const TaskAnswer> answers) {
     TaskResult r = {.task = task.name, .documents = int64_t(answers.size()), .correct_norm = {}};
     if (task.accuracy_norm) r.correct_norm = 0;
     for (size_t d = 0; d < answers.size(); d++) {
@@ -72,7 +72,7 @@ void add_to_row(JsonLine& row, const TaskResult& r) {
             .add("stderr_norm", standard_error(r.accuracy_norm(), r.documents));
 }
 
-std::string text_of_answers(const EvalTask& task, std::span<const Answer> answers,
+std::string text_of_answers(const EvalTask& task, std::span<const TaskAnswer> answers,
                             std::span<const Score> scores) {
     std::string text;
     for (size_t d = 0; d < answers.size(); d++) {

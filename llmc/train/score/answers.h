@@ -17,7 +17,7 @@ struct Score {
 
 // chosen: index of the best continuation by the rule, the first of equals; for Greedy 0 if right, else -1.
 // chosen_norm: by the second rule; -1 without one.
-struct Answer { int chosen = -1, chosen_norm = -1; };
+struct TaskAnswer { int chosen = -1, chosen_norm = -1; };
 
 struct TaskResult {
     std::string task;
@@ -33,12 +33,12 @@ struct TaskResult {
 double standard_error(double accuracy, int64_t documents);
 
 // Scores are those of requests_of(task), in their order.
-std::vector<Answer> answers_of(const EvalTask& task, std::span<const Score> scores);
-TaskResult result_of(const EvalTask& task, std::span<const Answer> answers);
+std::vector<TaskAnswer> answers_of(const EvalTask& task, std::span<const Score> scores);
+TaskResult result_of(const EvalTask& task, std::span<const TaskAnswer> answers);
 
 // The members of a result, of rows in evals.jsonl and metrics.jsonl.
 void add_to_row(JsonLine& row, const TaskResult& r);
 
 // A line per document: doc_id, label, chosen, chosen_norm, logprob, tokens, greedy.
-std::string text_of_answers(const EvalTask& task, std::span<const Answer> answers,
+std::string text_of_answers(const EvalTask& task, std::span<const TaskAnswer> answers,
                             std::span<const Score> scores);

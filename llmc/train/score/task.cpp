@@ -10,7 +10,7 @@ static constexpr uint64_t kMostBytes = uint64_t(1) << 32;
 static constexpr size_t kLongestName = 100;
 
 // Where in a file, and a check that says so.
-struct Place {
+struct FileLine {
     const std::string& path;
     int64_t line = 1;
 
@@ -19,7 +19,7 @@ struct Place {
     }
 };
 
-static Rule rule_of(const Json& word, const Place& at) {
+static Rule rule_of(const Json& word, const FileLine& at) {
     const auto found = std::find(kRules.begin(), kRules.end(), word.is_string() ? word.string() : "");
     std::string all;
     for (const char* rule : kRules) all += (all.empty() ? "" : ", ") + std::string(rule);
@@ -29,7 +29,7 @@ static Rule rule_of(const Json& word, const Place& at) {
 }
 
 // {"task": NAME, "accuracy": RULE, "accuracy_norm": RULE}
-static EvalTask header_of(const Json& line, const Place& at) {
+static EvalTask header_of(const Json& line, const FileLine& at) {
     const Json *name = line.find("task"), *accuracy = line.find("accuracy");
     const Json* norm = line.find("accuracy_norm");
     at.check(name && name->is_string() && accuracy, "the first line of a task has \"task\" and \"accuracy\", "
@@ -45,14 +45,14 @@ static EvalTask header_of(const Json& line, const Place& at) {
     return task;
 }
 
-static const std::string& text_of(const Json& line, const char* key, const Place& at) {
+static const std::string& text_of(const Json& line, const char* key, const FileLine& at) {
     const Json* text = line.find(key);
     at.check(text && text->is_string(), fmt::format("expected \"{}\": a text; found {}", key,
                                                     text ? for_message(*text) : for_message(line)));
     return text->string();
 }
 
-static int64_t number_of(const Json& line, const char* key, const Place& at) {
+static int64_t number_of(const Json& line, const char* key, const FileLine& at) {
     const Json* n = line.find(key);
     at.check(n && n->is_natural() && n->natural() <= INT32_MAX,
              fmt::format("expected \"{}\": a count from 0; found {}", key,
@@ -61,7 +61,7 @@ static int64_t number_of(const Json& line, const char* key, const Place& at) {
 }
 
 // A line is a continuation, of the last document or of a new one.
-static void add_line(EvalTask& task, const Json& line, const Place& at) {
+static void add_line(EvalTask& task, const Json& line, const FileLine& at) {
     const Json* id = line.find("doc_id");
     at.check(id != nullptr, "expected \"doc_id\", \"idx\", \"context\", \"continuation\" and \"label\"; "
              "found " + for_message(line));
@@ -85,7 +85,7 @@ static void add_line(EvalTask& task, const Json& line, const Place& at) {
 static void check_whole(const EvalTask& task) {
     if (task.documents.empty()) return;
     const Document& document = task.documents.back();
-    const Place first{task.path, document.lines.front()};
+    const FileLine first{task.path, document.lines.front()};
     const int count = int(document.contexts.size());
     const bool greedy = task.accuracy == Rule::Greedy || task.accuracy_norm == Rule::Greedy;
     first.check(document.label < count,
@@ -96,7 +96,7 @@ static void check_whole(const EvalTask& task) {
                             "continuation", count));
 }
 
-static Json parsed(std::string_view text, const Place& at) {
+static Json parsed(std::string_view text, const FileLine& at) {
     try {
         const Json line = parse_json(text);
         at.check(line.is_object(), "expected an object; found " + for_message(line));
@@ -129,7 +129,7 @@ EvalTask load_task(const std::string& given, const std::string& folder, int64_t 
     const std::string path = path_of_task(given, folder), content = read_file(path, kMostBytes);
     check_text(content, path);
     EvalTask task;
-    Place at{path};
+    FileLine at{path};
     bool headed = false;
     for (size_t begin = 0; begin < content.size(); at.line++) {
         const size_t end = std::min(content.find('\n', begin), content.size());
@@ -148,7 +148,7 @@ EvalTask load_task(const std::string& given, const std::string& folder, int64_t 
         if (next && limit && int64_t(task.documents.size()) == limit) return task;
         add_line(task, line, at);
     }
-    const Place last{path, std::max(at.line - 1, int64_t(1))};
+    const FileLine last{path, std::max(at.line - 1, int64_t(1))};
     last.check(!task.documents.empty(), "the file has no document");
     check_whole(task);
     return task;

@@ -40,7 +40,7 @@ static std::vector<Document> documents_of(const std::vector<std::string>& inputs
     DocumentReader reader(inputs, validation, test::temporary_directory());
     reader.chunk_bytes = chunk_bytes;
     std::vector<Document> all;
-    for (Chunk chunk; reader.next(chunk);) {
+    for (TextChunk chunk; reader.next(chunk);) {
         EXPECT(chunk.text.size() >= chunk.size + kTextPadding, "padding of %zu",
                chunk.text.size() - chunk.size);
         for (const DocumentSpan& p : chunk.spans) {
@@ -71,7 +71,7 @@ TEST(position_of_packed_text_with_validation) {
         look();
         spooling += positions.back() > 0 && positions.back() <= packed / 2;
     };
-    for (Chunk chunk; reader.next(chunk);) look();
+    for (TextChunk chunk; reader.next(chunk);) look();
     EXPECT(std::is_sorted(positions.begin(), positions.end()) && positions.back() == reader.total_bytes,
            "at the end %llu of %llu", (unsigned long long)positions.back(),
            (unsigned long long)reader.total_bytes);
@@ -110,7 +110,7 @@ TEST(text_without_white_space) {
     DocumentReader reader({path_of("nowhere.txt")}, 0, ".");
     reader.chunk_bytes = 500, reader.max_word = 900;
     std::string read;
-    for (Chunk chunk; reader.next(chunk); read.append(chunk.text.data(), chunk.size))
+    for (TextChunk chunk; reader.next(chunk); read.append(chunk.text.data(), chunk.size))
         EXPECT(chunk.size <= 1500, "a chunk of %zu bytes", chunk.size);
     EXPECT(read == text, "%zu bytes of %zu", read.size(), text.size());
     for (const size_t letters : {900, 1500}) {
@@ -118,7 +118,7 @@ TEST(text_without_white_space) {
         const Fatal f = test::fatal_of([&] {
             DocumentReader words({path_of("word.txt")}, 0, ".");
             words.chunk_bytes = 100, words.max_word = 1000;
-            for (Chunk chunk; words.next(chunk);) continue;
+            for (TextChunk chunk; words.next(chunk);) continue;
         });
         EXPECT(f.code == (letters > 1000 ? kExitConfig : 0), "%zu letters: %d %s", letters, f.code, f.what());
         if (f.code) EXPECT(strstr(f.what(), "word.txt") && strstr(f.what(), "1.00 kB"), "%s", f.what());

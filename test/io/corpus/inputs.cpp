@@ -65,7 +65,7 @@ TEST(documents_for_validation_are_whole_and_f_of_all) {
         DocumentReader reader({path_of("many.jsonl")}, f, ".");
         double held = 0;
         uint64_t i = 0;
-        for (Chunk chunk; reader.next(chunk);)
+        for (TextChunk chunk; reader.next(chunk);)
             for (const DocumentSpan& p : chunk.spans) {
                 const std::string text(chunk.text.data() + p.begin, p.end - p.begin);
                 EXPECT(p.starts_document && text == text_of(i++), "document %llu is cut",
@@ -145,7 +145,7 @@ TEST(ends_of_documents_in_a_text) {
         DocumentReader reader({path_of("stories.txt")}, 0, ".", {.split = "<|endoftext|>"});
         reader.chunk_bytes = bytes;
         std::string read;
-        for (Chunk chunk; reader.next(chunk);) read.append(chunk.text.data(), chunk.size);
+        for (TextChunk chunk; reader.next(chunk);) read.append(chunk.text.data(), chunk.size);
         EXPECT(read == "Once there was a girl.Once there was\n\na boy." && reader.documents == 2, "%zu: '%s'",
                bytes, read.c_str());
     }

@@ -207,7 +207,7 @@ TEST(lines_at_every_place_of_the_buffer) {
             DocumentReader reader({path}, 0, ".");
             reader.chunk_bytes = chunk;
             std::string text;
-            for (Chunk c; reader.next(c);) text.append(c.text.data(), c.size);
+            for (TextChunk c; reader.next(c);) text.append(c.text.data(), c.size);
             EXPECT(text == expected && reader.documents == 300, "chunks of %zu: %zu bytes", chunk,
                    text.size());
         }
@@ -215,7 +215,7 @@ TEST(lines_at_every_place_of_the_buffer) {
     DocumentReader reader({path}, 0, ".");
     reader.chunk_bytes = 100, reader.max_word = 1000;
     const Fatal f = test::fatal_of([&] {
-        for (Chunk c; reader.next(c);) continue;
+        for (TextChunk c; reader.next(c);) continue;
     });
     EXPECT(f.code == kExitConfig && strstr(f.what(), "lines.jsonl:") && strstr(f.what(), "1.00 kB"), "%s",
            f.what());

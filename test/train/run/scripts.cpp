@@ -41,7 +41,7 @@ static std::vector<Planted> planted() {
         {"Makefile", "X = -ffast-math\n", "Makefile:1: fast math"},
         {"dev/make/v.mk", long_rule.c_str(), "dev/make/v.mk:1: columns: 121"},
         {"llmc/comm/q.h", "template <class T> struct Both { T a; };\n", ""},
-        {"llmc/comm/r.cpp", "struct One {};\nstruct Both {\n};\n", "llmc/comm/r.cpp:2: one definition: Both"},
+        {"llmc/io/r.cpp", "struct One {};\nstruct Both {\n};\n", "llmc/io/r.cpp:2: one definition: Both"},
         {"llmc/io/m.cpp", "// TODO: more\n", "llmc/io/m.cpp:1: unfinished"},
         {"train_gpt.cu", long_main.c_str(), "train_gpt.cu:121: file length: 121 lines"},
         {"dev/n.py", "import os\ndef f(:\n", "dev/n.py:2: python"},

@@ -59,7 +59,7 @@ TEST(a_result_counts_documents) {
                            .continuations = {"a", "b", "c", "d"}});
     const vector<Score> scores = {{-2, 1, true}, {-3, 1, true}, {-3, 1, true}, {-2, 1, true}, {-1, 1, true},
                                   {-4, 1, true}};
-    const vector<Answer> answers = answers_of(t, scores);
+    const vector<TaskAnswer> answers = answers_of(t, scores);
     const TaskResult r = result_of(t, answers);
     EXPECT(r.documents == 2 && r.correct == 1 && r.correct_norm == 2, "%d and %d right", int(r.correct),
            int(*r.correct_norm));
