@@ -34,12 +34,21 @@ static std::string presets_near(const std::string& name) {
     return names;
 }
 
+static std::string preset_of(const std::string& name) { return beside_program("scripts/" + name + ".json"); }
+
+static bool is_name(const std::string& given) {
+    return given.find('/') == given.npos && !given.ends_with(".json");
+}
+
+bool is_first_argument(const std::string& given) {
+    return given.starts_with('{') || !is_name(given) || file_exists(given) || file_exists(preset_of(given));
+}
+
 FirstArgument first_argument(const std::string& given) {
     if (given.starts_with('{') || given.empty()) return {.config = given, .run_dir = {}, .step = {}};
     if (is_directory(given)) return of_folder(given);
-    const std::string preset = beside_program("scripts/" + given + ".json");
-    const bool is_name = given.find('/') == given.npos && !given.ends_with(".json");
-    if (!file_exists(given) && is_name) {
+    if (!file_exists(given) && is_name(given)) {
+        const std::string preset = preset_of(given);
         CHECK_INPUT(file_exists(preset), "'{}' is no config file, and no preset has this name (the nearest: "
                     "{})", given, presets_near(given));
         return {.config = preset, .run_dir = {}, .step = {}};

@@ -9,5 +9,7 @@ struct FirstArgument {
     std::string step;           // of a checkpoint folder: the folder
 };
 
+bool is_first_argument(const std::string& given);      // by its form, or by what is there
+
 // An argument that names none of these ends in fatal(), with the presets of similar names.
 FirstArgument first_argument(const std::string& given);

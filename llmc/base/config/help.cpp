@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "llmc/base/check.h"
 #include "llmc/base/config/axes.h"
 #include "llmc/base/config/fields.h"
 #include "llmc/base/config/options.h"
@@ -132,7 +133,7 @@ static void append_field(std::string& out, const Field& f) {
     append_wrapped(out, f.meaning + domain(f) + missing(f), kMeaning);
 }
 
-// A section, or a setting; empty: there is no such.
+// A section, or a setting; empty: there is none of the name.
 static std::string help_on(const std::string& topic, const std::vector<Field>& all) {
     std::string out;
     for (const Section& s : sections())
@@ -141,6 +142,15 @@ static std::string help_on(const std::string& topic, const std::vector<Field>& a
         if (f.path() == topic || (!topic.empty() && f.section == topic && !is_missing(f)))
             append_field(out, f);
     return out;
+}
+
+void check_topic(const std::string& topic) {
+    Config defaults;
+    if (!help_on(topic, fields(defaults)).empty()) return;
+    std::string names;
+    for (const Section& s : sections()) names += (names.empty() ? "" : ", ") + s.name;
+    CHECK_INPUT(false, "--help {}: there is no such section or setting; expected one of {}, or a setting "
+                "such as optimizer.lr", topic.substr(0, 200), names);
 }
 
 std::string help_text(const std::string& formats, const std::string& topic) {

@@ -222,6 +222,8 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
                     : "A setting is written --section.key=value");
         o.config_path = rest[i++];
     }
+    const bool on_topic = o.help && !o.config_path.empty() && !is_first_argument(o.config_path);
+    if (on_topic) check_topic(o.config_path);
     if (o.help || o.version) return o;
     check_programs(o);
     o.program = "./train_gpt " + (for_shell(o.config_path.empty() ? "{}" : o.config_path));

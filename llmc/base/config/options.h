@@ -39,5 +39,7 @@ std::string with_settings(std::string program,
                           const std::vector<std::pair<std::string, std::string>>& settings);
 
 // Text of --help: usage, every key with default and meaning, exit codes. formats: lines on --export. topic: a
-// section or a setting, to be shown alone; any other topic shows all.
+// section or a setting, to be shown alone; a config shows all.
 std::string help_text(const std::string& formats = "", const std::string& topic = "");
+// Refuses a topic that is no section and no setting.
+void check_topic(const std::string& topic);

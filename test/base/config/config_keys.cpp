@@ -1,4 +1,5 @@
 // INTERFACE.md's table: every key is there, and no other. Help on a part of them.
+#include <cstring>
 #include <set>
 #include <sstream>
 
@@ -52,7 +53,6 @@ TEST(help_on_a_section) {
                section.find("train.batch") == string::npos, "%s", section.c_str());
     EXPECT(setting.starts_with("  train.steps") && setting.find("train.batch") == string::npos, "%s",
            setting.c_str());
-    EXPECT(help_text("", "nothing") == help_text(), "all, of an unknown section");
     const string help = help_text("    FORMATS\n");
     EXPECT(help.find("--export") < help.find("FORMATS") && help.find("FORMATS") < help.find("--watch"),
            "formats stand with --export");
@@ -60,5 +60,15 @@ TEST(help_on_a_section) {
              {"./train_gpt", "--help", "optimizer"}, {"./train_gpt", "--help=optimizer"}}) {
         const Options o = parse_command_line(int(args.size()), args.data());
         EXPECT(o.help && o.config_path == "optimizer", "'%s'", o.config_path.c_str());
+    }
+    for (const char* topic : {"nosuch", "optimizer.nosuch", "optimiser"}) {
+        const char* args[] = {"./train_gpt", "--help", topic};
+        const Fatal f = test::fatal_of([&] { parse_command_line(3, args); });
+        EXPECT(f.code == kExitConfig && strstr(f.what(), topic) && strstr(f.what(), "checkpoint, "), "%d '%s'",
+               f.code, f.what());
+    }
+    for (const char* config : {"{}", "scripts/quickstart.json", "."}) {     // its help, as without
+        const char* args[] = {"./train_gpt", config, "--help"};
+        EXPECT(help_text("", parse_command_line(3, args).config_path) == help_text(), "%s", config);
     }
 }
