@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <vector>
 
+#include "llmc/base/json_value.h"
 #include "llmc/base/output_file.h"
 
 // Bytes up to the end of the last newline; -errno.
@@ -20,6 +21,18 @@ static int64_t bytes_of_lines(const Disk& disk, const std::string& path, uint64_
     return 0;
 }
 
+// Whether the bytes behind `begin` are a JSON object. The last character cannot tell: a part may end in the
+// brace of an inner object.
+static bool is_row(const Disk& disk, const std::string& path, uint64_t begin, uint64_t end) {
+    std::string text(size_t(end - begin), '\0');
+    if (disk.read(path, text.data(), text.size(), begin) != ssize_t(text.size())) return false;
+    try {
+        return parse_json(text).is_object();
+    } catch (const JsonError&) {
+        return false;
+    }
+}
+
 int end_last_row(const Disk& disk, const std::string& path) {
     uint64_t size = 0;
     char last = '\n';
@@ -29,9 +42,10 @@ int end_last_row(const Disk& disk, const std::string& path) {
     if (last == '\n') return 0;
     int file;
     if (const int error = disk.append(path, &file)) return error;       // of a link, too
-    const int64_t whole = last == '}' ? 0 : bytes_of_lines(disk, path, size);
+    const int64_t whole = bytes_of_lines(disk, path, size);
     int error = whole < 0 ? int(-whole) : 0;
-    if (last == '}') error = write_whole(disk, file, "\n", 1);
+    const bool is_whole = !error && last == '}' && is_row(disk, path, uint64_t(whole), size);
+    if (is_whole) error = write_whole(disk, file, "\n", 1);
     else if (!error) error = disk.truncate(path, uint64_t(whole));
     const int closed = disk.close(file);
     return error ? error : closed;

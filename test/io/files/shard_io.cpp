@@ -162,7 +162,9 @@ TEST(a_row_stands_on_a_line_of_its_own) {
     const std::string path = path_of("rows.jsonl"), far(100'000, 'x');
     const std::pair<std::string, std::string> cases[] = {
         {"", ""}, {"{\"a\":1}\n", "{\"a\":1}\n"}, {"{\"a\":1}", "{\"a\":1}\n"}, {"{\"a\"", ""},
-        {"{\"a\":1}\n{\"b\"", "{\"a\":1}\n"}, {far, ""}, {far + "}\n" + far, far + "}\n"}, {"\n", "\n"}};
+        {"{\"a\":1}\n{\"b\"", "{\"a\":1}\n"}, {far, ""}, {far + "}\n" + far, far + "}\n"}, {"\n", "\n"},
+        {"{\"a\":{\"b\":1}", ""}, {"{\"a\":1}\n{\"b\":{\"c\":2}", "{\"a\":1}\n"}, {"\"x}", ""},
+        {"{\"a\":{\"b\":[1,{}]}}", "{\"a\":{\"b\":[1,{}]}}\n"}};
     for (const auto& [before, kept] : cases) {
         write_file(path, before);
         EXPECT(try_append_row(path, "{\"c\":3}\n") == "" && read_file(path) == kept + "{\"c\":3}\n", "'%s'",
