@@ -109,8 +109,11 @@ static bool is_file_of_run(const std::string& path) {
     const bool numbered = name.starts_with(kStep) && digits > kStep.size();     // step_5, step_5.damaged
     if (numbered && (digits == name.npos || name[digits] == '.')) return true;
     if (file_exists(folder.string() + "/manifest.json")) return true;           // a checkpoint
-    const bool inside = below.starts_with("ranks") || below == "answers";
-    return inside && file_exists(folder.parent_path().string() + "/metrics.jsonl");
+    const auto is_folder_of = [](const std::string& name, const fs::path& run) {
+        return (name == "ranks" || name == "ranks_that_read" || name == "answers") &&
+               (file_exists(run / "metrics.jsonl") || file_exists(run / "train_gpt.lock"));
+    };
+    return is_folder_of(name, folder) || is_folder_of(below, folder.parent_path());
 }
 
 static std::string without_space(std::string text) {

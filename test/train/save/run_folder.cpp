@@ -168,6 +168,13 @@ TEST(outputs_that_replace_no_file_of_a_run) {
                              "step_5_train_000000.bin"})
         EXPECT(code(others + "/" + name) == 0, "%s", name);
     EXPECT(code(dir + "/report.html") == 0, "a report beside the run");
+    for (const char* mark : {"metrics.jsonl", "train_gpt.lock"}) {      // the folders are yet to be made
+        const std::string run = folder_with({""});
+        EXPECT(code(run + "/answers") == 0, "a folder that is no run's");
+        write_file(run + "/" + mark, "");
+        for (const char* name : {"ranks", "ranks_that_read", "answers", "ranks/0.json"})
+            EXPECT(code(run + "/" + name) == kExitConfig, "%s beside %s", name, mark);
+    }
 }
 
 // A file that may not grow stands for a full disk: a warning, once, and only whole rows.
