@@ -58,13 +58,6 @@ static Manifest verified_init(const Disk& disk, const std::string& init, Check c
     return std::move(*v.manifest);
 }
 
-void verify_init(const std::string& init, const Axis& world, const Disk& disk) {
-    check_init(init);
-    run_on_rank_0(world, [&](const Heartbeat& heartbeat) {
-        (void)verified_init(noticed(disk, heartbeat), init, Check::Hashes);
-    });
-}
-
 // The first contradiction between the settings of a checkpoint and its tensors; empty: no contradiction.
 static std::string wrong_tensors(const ModelConfig& model, const Manifest& m) {
     const std::string wrong = wrong_shape(model, {});
@@ -90,10 +83,26 @@ static std::string wrong_tensors(const ModelConfig& model, const Manifest& m) {
 // Settings of a checkpoint. Versions without a setting computed as its value here says.
 static Config settings_of(const Manifest& m, const std::string& folder) {
     Config settings = parse_config(m.config, folder + "/" + kManifest);
-    const std::string later = "optimizer.cautious_adamw";
-    if (std::find(settings.named.begin(), settings.named.end(), later) == settings.named.end())
+    if (std::ranges::find(settings.named, "optimizer.cautious_adamw") == settings.named.end())
         settings.optimizer.cautious_adamw = settings.optimizer.cautious;
     return settings;
+}
+
+static void check_settings(const std::string& folder, const std::string& wrong) {
+    if (!wrong.empty())
+        fatal(kExitCheckpoint, __FILE__, __LINE__, "{}/{}: its settings are not those of its tensors: {}.\n"
+              "       Bring the folder back from a copy, or move it away to use the checkpoint before",
+              folder, kManifest, wrong);
+}
+static void check_settings(const std::string& folder, const Manifest& m) {
+    check_settings(folder, wrong_tensors(settings_of(m, folder).model, m));
+}
+
+void verify_init(const std::string& init, const Axis& world, const Disk& disk) {
+    check_init(init);
+    run_on_rank_0(world, [&](const Heartbeat& heartbeat) {
+        check_settings(init, verified_init(noticed(disk, heartbeat), init, Check::Hashes));
+    });
 }
 
 RunState Origin::state() const {
@@ -109,18 +118,16 @@ static Origin origin_of(const std::string& folder, Manifest manifest) {
 
 Origin open_head(const std::string& init) {
     check_init(init);
-    return origin_of(init, verified_init(posix_disk(), init, Check::Head));
+    Origin origin = origin_of(init, verified_init(posix_disk(), init, Check::Head));
+    check_settings(init, wrong_shape(origin.settings.model, {}));
+    return origin;
 }
 
 static Manifest verified_manifest(const Disk& disk, const std::string& folder) {
     Verified v = verify_checkpoint(disk, folder, Check::Sizes);
     CHECK_INPUT(v.manifest, "'{}': there is no checkpoint: {}. Expected a folder step_N that a run has saved",
                 folder, v.problem);
-    const std::string wrong = wrong_tensors(settings_of(*v.manifest, folder).model, *v.manifest);
-    if (!wrong.empty())
-        fatal(kExitCheckpoint, __FILE__, __LINE__, "{}/{}: its settings are not those of its tensors: {}.\n"
-              "       Bring the folder back from a copy, or move it away to use the checkpoint before",
-              folder, kManifest, wrong);
+    check_settings(folder, *v.manifest);
     return std::move(*v.manifest);
 }
 
@@ -141,6 +148,7 @@ static HeldCheckpoint newest_of(const Disk& disk, const std::string& run_dir, st
     for (; !steps.empty(); steps.pop_back()) {
         HeldCheckpoint held = hold_checkpoint(folder_of(run_dir, steps.back()));
         const Verified v = verify_step(disk, run_dir, steps.back());
+        if (v.manifest) check_settings(held.folder, *v.manifest);   // before a program allocates by them
         if (v.manifest) return held;
         uint64_t bytes;
         if ((*pruned = disk.size(held.folder, &bytes) == ENOENT)) return {};

@@ -71,9 +71,21 @@ static std::string wrong_state(const Manifest& m) {
     }
 }
 
+// What a large file has in place of a manifest's first and last character; empty: these, or a small file. A
+// damaged file of gigabytes is not read.
+static std::string wrong_ends(const Disk& disk, const std::string& path) {
+    uint64_t bytes = 0;
+    char first = 0, last = 0;
+    if (disk.size(path, &bytes) != 0 || bytes <= kMostRead) return "";
+    if (disk.read(path, &first, 1, 0) != 1 || disk.read(path, &last, 1, bytes - 1) != 1) return "";
+    if (first == '{' && (last == '}' || last == '\n')) return "";
+    return fmt::format("{} bytes that are no JSON object", bytes);
+}
+
 Verified verify_checkpoint(const Disk& disk, const std::string& folder, Check check) {
-    std::string text, problem;
+    std::string text, problem = wrong_ends(disk, folder + "/" + kManifest);
     int error = 0;
+    if (!problem.empty()) return {{}, std::string(kManifest) + ": " + problem, 0};
     if (const int code = read_whole(disk, folder + "/" + kManifest, &text, kMostManifest)) {
         problem = why_not(code, &error);
         return {{}, std::string(kManifest) + ": " + problem, error};
