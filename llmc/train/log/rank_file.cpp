@@ -96,8 +96,10 @@ RankFile::~RankFile() {
 
 void RankFile::write_until_the_end(const MeshShape& shape) {
     OtherRanks others(folder_, path_.substr(folder_.size() + 1), period_);
-    const bool alone = ranks_of(shape) == progress_page->used;
-    if (!alone) progress_page->news_delay = 2 * period_ + kGlance;
+    const bool looks = ranks_of(shape) != progress_page->used;
+    unlink(path_.c_str());                  // of an earlier run: look() starts from this run's first
+    // from the rank to its file, to rank 0's file, to this process
+    if (looks) progress_page->news_delay = 3 * (period_ + kGlance);
     std::vector<Doing> all;
     const double started = seconds_now();
     double written = started;
@@ -112,8 +114,10 @@ void RankFile::write_until_the_end(const MeshShape& shape) {
         });
         written = now;
         lock.unlock();
-        if (try_own_folder(folder_).empty()) (void)try_replace_file(path_, text_of_ranks(all, shape));
-        if (wait && !alone) others.look(*progress_page);
+        if (looks && (wait || others.tells())) others.look(*progress_page);
+        std::string text = text_of_ranks(all, shape);
+        if (looks && others.tells()) text += others.told(*progress_page);
+        if (try_own_folder(folder_).empty()) (void)try_replace_file(path_, text);
         lock.lock();
     }
 }
