@@ -64,8 +64,8 @@ TEST(help_on_a_section) {
     for (const char* topic : {"nosuch", "optimizer.nosuch", "optimiser"}) {
         const char* args[] = {"./train_gpt", "--help", topic};
         const Fatal f = test::fatal_of([&] { parse_command_line(3, args); });
-        EXPECT(f.code == kExitConfig && strstr(f.what(), topic) && strstr(f.what(), "checkpoint, "), "%d '%s'",
-               f.code, f.what());
+        EXPECT(f.code == kExitConfig && strstr(f.what(), topic) && strstr(f.what(), "checkpoint, "),
+               "%d '%s'", f.code, f.what());
     }
     for (const char* config : {"{}", "scripts/quickstart.json", "."}) {     // its help, as without
         const char* args[] = {"./train_gpt", config, "--help"};

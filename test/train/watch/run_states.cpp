@@ -111,8 +111,8 @@ TEST(processes_that_wait_read_two_files_each) {
     const auto name = [](int rank) { return std::to_string(rank) + ".json"; };
     const auto file = [&](int rank, int beats, const string& more = "", int seconds_ago = 0) {
         write_ago(ranks + "/" + name(rank),
-                  fmt::format(R"({{"event":"rank","rank":{},"host":"node","beats":{}}})", rank, beats) + "\n" +
-                      more, seconds_ago);
+                  fmt::format(R"({{"event":"rank","rank":{},"host":"node","beats":{}}})", rank, beats) +
+                      "\n" + more, seconds_ago);
     };
     const auto first_page = std::make_unique<ProgressPage>(), page = std::make_unique<ProgressPage>();
     OtherRanks first(ranks, "0.json", 2), seventh(ranks, "7.json", 2);
