@@ -35,7 +35,7 @@ static std::string weights_of(Config& cfg, const Axis& world, const char* flag, 
     const std::string init = held.folder;
     CHECK_INPUT(!init.empty(), "{}: run.dir '{}' holds no checkpoint (step_N); train first, or name a folder "
                 "by --model.init=DIR", flag, cfg.run.dir);
-    if (!newest && !is_foreign(init)) verify_init(init, world);
+    if (!is_foreign(init)) verify_init(init, world, posix_disk(), newest ? Check::Sizes : Check::Hashes);
     const ReadModel model = model_of(init);
     adopt_whole_model(cfg, model);
     if (!is_foreign(init) && !model.tokenizer.empty()) cfg.data.tokenizer.clear();

@@ -98,10 +98,10 @@ static void check_settings(const std::string& folder, const Manifest& m) {
     check_settings(folder, wrong_tensors(settings_of(m, folder).model, m));
 }
 
-void verify_init(const std::string& init, const Axis& world, const Disk& disk) {
+void verify_init(const std::string& init, const Axis& world, const Disk& disk, Check check) {
     check_init(init);
     run_on_rank_0(world, [&](const Heartbeat& heartbeat) {
-        check_settings(init, verified_init(noticed(disk, heartbeat), init, Check::Hashes));
+        check_settings(init, verified_init(noticed(disk, heartbeat), init, check));
     });
 }
 
@@ -148,7 +148,6 @@ static HeldCheckpoint newest_of(const Disk& disk, const std::string& run_dir, st
     for (; !steps.empty(); steps.pop_back()) {
         HeldCheckpoint held = hold_checkpoint(folder_of(run_dir, steps.back()));
         const Verified v = verify_step(disk, run_dir, steps.back());
-        if (v.manifest) check_settings(held.folder, *v.manifest);   // before a program allocates by them
         if (v.manifest) return held;
         uint64_t bytes;
         if ((*pruned = disk.size(held.folder, &bytes) == ENOENT)) return {};

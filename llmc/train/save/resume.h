@@ -55,5 +55,7 @@ Origin open_checkpoint(const std::string& folder, const Axis& world = {}, const 
 Origin open_head(const std::string& init);
 // Refuses a model.init of unknown form, or without folder or file. Weights are not read.
 void check_init(const std::string& init);
-// Verifies a model.init that is a folder, by rank 0. All ranks together.
-void verify_init(const std::string& init, const Axis& world = {}, const Disk& disk = posix_disk());
+// Verifies a model.init that is a folder, and that its tensors are those of its settings, by rank 0. All
+// ranks together.
+void verify_init(const std::string& init, const Axis& world = {}, const Disk& disk = posix_disk(),
+                 Check check = Check::Hashes);

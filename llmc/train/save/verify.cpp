@@ -71,22 +71,21 @@ static std::string wrong_state(const Manifest& m) {
     }
 }
 
-// What a large file has in place of a manifest's first and last character; empty: these, or a small file. A
-// damaged file of gigabytes is not read.
-static std::string wrong_ends(const Disk& disk, const std::string& path) {
+// Reads a manifest; 0 or errno. EFBIG, unread: gigabytes that begin and end as no JSON object does.
+static int read_manifest(const Disk& disk, const std::string& path, std::string* text) {
+    const int code = read_whole(disk, path, text);
     uint64_t bytes = 0;
     char first = 0, last = 0;
-    if (disk.size(path, &bytes) != 0 || bytes <= kMostRead) return "";
-    if (disk.read(path, &first, 1, 0) != 1 || disk.read(path, &last, 1, bytes - 1) != 1) return "";
-    if (first == '{' && (last == '}' || last == '\n')) return "";
-    return fmt::format("{} bytes that are no JSON object", bytes);
+    if (code != EFBIG || disk.size(path, &bytes) != 0) return code;
+    if (disk.read(path, &first, 1, 0) != 1 || disk.read(path, &last, 1, bytes - 1) != 1) return EIO;
+    const bool is_object = first == '{' && (last == '}' || last == '\n');
+    return is_object ? read_whole(disk, path, text, kMostManifest) : EFBIG;
 }
 
 Verified verify_checkpoint(const Disk& disk, const std::string& folder, Check check) {
-    std::string text, problem = wrong_ends(disk, folder + "/" + kManifest);
+    std::string text, problem;
     int error = 0;
-    if (!problem.empty()) return {{}, std::string(kManifest) + ": " + problem, 0};
-    if (const int code = read_whole(disk, folder + "/" + kManifest, &text, kMostManifest)) {
+    if (const int code = read_manifest(disk, folder + "/" + kManifest, &text)) {
         problem = why_not(code, &error);
         return {{}, std::string(kManifest) + ": " + problem, error};
     }
