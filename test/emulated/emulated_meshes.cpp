@@ -220,11 +220,11 @@ TEST(sizes_that_no_kernel_takes_are_named) {
         {"--model.channels=60 --model.heads=3",
          "model.channels = 60" + kernels + "8; the nearest are 56 and 64"},
         {"--model.heads=16", "model.head_channels = 4 (model.channels / model.heads)" + kernels +
-         "8 up to 128; the nearest is 8"},
-        {"--model.head_channels=136",
-         "model.head_channels = 136" + kernels + "8 up to 128; the nearest is 128"},
+         "8 up to 256; the nearest is 8"},
+        {"--model.head_channels=264",
+         "model.head_channels = 264" + kernels + "8 up to 256; the nearest is 256"},
         {"--model.head_channels=24 --model.position=rope --run.precision=bf16", "model.head_channels = 24" +
-         kernels + "16 up to 128 in bf16 with rope or qk_norm; the nearest are 16 and 32"},
+         kernels + "16 up to 256 in bf16 with rope or qk_norm; the nearest are 16 and 32"},
         {"--model.channels=32776 --model.head_channels=8 --run.precision=bf16",
          "model.channels = 32776: kernels of layernorm for GPUs take at most 32768 in this precision"},
         {"--model.ffn_channels=100",

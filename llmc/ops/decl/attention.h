@@ -13,7 +13,7 @@
 //
 // REQUIRES: on GPUs D is a multiple of kGpuHeadUnit, at most kGpuHeadMost.
 
-constexpr int kGpuHeadUnit = 8, kGpuHeadMost = 128;
+constexpr int kGpuHeadUnit = 8, kGpuHeadMost = 256;
 
 // Documents in B sequences of T rows. positions: index of each row within its document; ends: row index in
 // the sequence one past the document. Null: one document per sequence.

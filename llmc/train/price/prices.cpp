@@ -4,6 +4,8 @@
 #include <cmath>
 #include <string_view>
 
+#include "llmc/ops/gpu_rows.h"
+
 // A tile of a product's result, and its share of the rate of the largest tile: smaller tiles read more per
 // FLOP.
 struct Tile {
@@ -64,11 +66,15 @@ static bool passes_host(const Cost& copy) {
     return runs_beside_ops(copy) || name == "copy_to_device" || name == "copy_to_host";
 }
 
+static double attention_peak(const Prices& p, int head_channels) {
+    const bool fast = has_tensor_core_attention(head_channels) || p.machine.any_size;
+    return 1e12 * (fast ? p.peak_tflops() : p.machine.fp32_tflops);
+}
+
 double seconds_of_op(const Prices& p, const Cost& cost) {
     const Machine& on = p.machine;
     const double bytes = double(cost.read + cost.written), launch = 1e-6 * on.launch_us;
     const double moved = bytes / (1e9 * on.copy_gbs);
-    const double peak = 1e12 * p.peak_tflops();
     switch (cost.kind) {
         case Kind::Product: {
             // products with fewer FLOPs than their sides say cost their FLOPs
@@ -79,7 +85,7 @@ double seconds_of_op(const Prices& p, const Cost& cost) {
             return std::max(full > 0 ? all * cost.flops / full : 0, moved) + behind + launch;
         }
         case Kind::Attention:
-            return std::max(cost.flops / (peak * on.attention), moved) + launch;
+            return std::max(cost.flops / (attention_peak(p, cost.dims[4]) * on.attention), moved) + launch;
         case Kind::Copy:
             return (passes_host(cost) ? double(cost.read) / (1e9 * on.host_gbs) : moved) + launch;
         case Kind::Memory:

@@ -1,7 +1,8 @@
 // Seconds of an op, a copy or a collective on a machine, from its cost in a walk.
 //
 //     product      2 m n k FLOPs in tiles: waves over the multiprocessors, K split where tiles are few
-//     attention    FLOPs at the share of the peak rate that attention reaches
+//     attention    FLOPs at the share of the peak rate that attention reaches: FP32's where heads have a size
+//                  without tensor cores (ops/gpu_rows.h)
 //     other ops    bytes read and written, at the copy rate
 //     collective   ring, tree, NVLS, or between nodes and then inside them, whichever is fastest; over nodes
 //                  at the rate of a node's adapters, which links between pods may lower

@@ -51,10 +51,24 @@ TEST(bytes_bound_what_computes_little) {
     Cost thin = product(256, 128, 896);
     thin.read = 1000000000;
     EXPECT_NEAR(seconds_of_op(p, thin), 0.5 + kLaunch, 1e-12);
-    Cost attention = {.name = "attention", .kind = Kind::Attention, .flops = 1e9};
+    Cost attention = {.name = "attention", .kind = Kind::Attention, .dims = {1, 1, 1, 1, 64}, .flops = 1e9};
     EXPECT_NEAR(seconds_of_op(p, attention), 1e9 / 0.25e12 + kLaunch, 1e-12);
     attention.written = 1000000000;
     EXPECT_NEAR(seconds_of_op(p, attention), 0.5 + kLaunch, 1e-12);
+}
+
+// Heads of 72 have no kernels with tensor cores; another program's may.
+TEST(attention_without_tensor_cores_takes_the_rate_of_fp32) {
+    Prices p = paper_machine();
+    p.machine.fp32_tflops = 0.1;
+    const auto seconds = [&](int D) {
+        return seconds_of_op(p, {.name = "attention", .kind = Kind::Attention, .dims = {1, 1, 1, 1, D},
+                                 .flops = 1e9}) - kLaunch;
+    };
+    for (const int D : {64, 128, 160}) EXPECT_NEAR(seconds(D), 1e9 / 0.25e12, 1e-12);
+    for (const int D : {72, 256}) EXPECT_NEAR(seconds(D), 1e9 / 0.025e12, 1e-12);
+    p.machine.any_size = 1;
+    EXPECT_NEAR(seconds(72), 1e9 / 0.25e12, 1e-12);
 }
 
 // A copy reads on one side what it writes on the other.

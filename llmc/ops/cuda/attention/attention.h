@@ -8,7 +8,7 @@
 namespace PRECISION {
 namespace cuda {
 
-// Computes in FP32, without tensor cores; heads of any multiple of 8 up to 128. For precision fp32, and for
+// Computes in FP32, without tensor cores; heads of any multiple of 8 up to 256. For precision fp32, and for
 // head sizes without a variant below. Tuning compares the variants with these kernels.
 void attention_plain_forward(floatX* out, real* lse, const floatX* q, const floatX* k, const floatX* v,
                              const AttentionDims& d);
@@ -17,8 +17,8 @@ void attention_plain_backward(const AttentionBackward& t, const AttentionDims& d
 // Ends the program where rows do not begin at multiples of 16 bytes, or no kernel takes heads of this size.
 void attention_check(const AttentionDims& d);
 
-// By tensor cores: BF16, heads of 32, 64, 80, 96 or 128. Each pass has precompiled variants, with tiles of
-// different sizes: the candidates of tuning (choices.h).
+// By tensor cores: BF16, heads of 32, 64, 80, 96, 128 or 160. Each pass has precompiled variants, with tiles
+// of different sizes: the candidates of tuning (choices.h).
 struct AttentionForward {
     floatX* out;
     real* lse;

@@ -148,6 +148,7 @@ AttentionForwardVariants attention_forward_variants() {
         variant<1, 64, HeadSizes<32, 64, 80, 96, 128>>("64x64"),
         variant<2, 64, HeadSizes<32, 64, 80, 96>>("128x64"),
         variant<2, 32, HeadSizes<128>>("128x32"),
+        variant<1, 32, HeadSizes<160>>("64x32"),
     };
     return all;
 }

@@ -252,7 +252,7 @@ template <class V> static constexpr AttentionVariant<AttentionGradients> variant
 AttentionBackwardVariants attention_queries_variants() {
     static constexpr AttentionVariant<AttentionGradients> all[] = {
         variant<Queries<1, 64, HeadSizes<32, 64, 80, 96>>>("64x64"),
-        variant<Queries<1, 32, HeadSizes<128>>>("64x32"),
+        variant<Queries<1, 32, HeadSizes<128, 160>>>("64x32"),
         variant<Queries<2, 32, HeadSizes<32, 64, 80, 96, 128>>>("128x32"),
     };
     return all;
@@ -261,7 +261,7 @@ AttentionBackwardVariants attention_queries_variants() {
 AttentionBackwardVariants attention_keys_variants() {
     static constexpr AttentionVariant<AttentionGradients> all[] = {
         variant<Keys<1, 64, HeadSizes<32, 64, 80, 96>>>("64x64"),
-        variant<Keys<1, 32, HeadSizes<128>>>("64x32"),
+        variant<Keys<1, 32, HeadSizes<128, 160>>>("64x32"),
         variant<Keys<2, 32, HeadSizes<32, 64>>>("128x32"),
     };
     return all;

@@ -137,7 +137,7 @@ TEST_IF(sizeof(floatX) == 2, variants_by_tensor_cores_skip_other_documents) {
             if (v.supports(D)) some.push_back(v);
         return some;
     };
-    for (const int D : {32, 64, 80, 96, 128}) {
+    for (const int D : {32, 64, 80, 96, 128, 160}) {
         if (kAgain && D != 64) continue;
         const auto forward = fitting(cuda::attention_forward_variants(), D);
         const auto queries = fitting(cuda::attention_queries_variants(), D);

@@ -6,7 +6,7 @@
 
 namespace PRECISION {
 
-static constexpr int kHeadSizes[] = {32, 64, 80, 96, 128};
+static constexpr int kHeadSizes[] = {32, 64, 80, 96, 128, 160};
 
 // Tensors that forward leaves for backward: out rounded, lse in FP32.
 struct Case {
