@@ -40,8 +40,8 @@ struct Remedy {
 static std::string nccl_text(const MeshShape& mesh) {
     constexpr int kProcessors = 132;
     const size_t bytes = nccl_bytes(mesh, nccl_blocks(mesh, kProcessors));
-    return fmt::format("not counted: NCCL's own buffers, {} at most by an estimate, of 12 MiB for each "
-                       "channel and neighbour\n", human_bytes(double(bytes)));
+    return fmt::format("not counted: NCCL's own buffers, by an estimate {}: 12 MiB for each channel and "
+                       "neighbour, without NVLS and trees across nodes\n", human_bytes(double(bytes)));
 }
 
 // The memory plan of the fullest rank: ranks of different stages differ, no others.

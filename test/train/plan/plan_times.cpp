@@ -184,6 +184,19 @@ TEST(another_programs_kernels_take_every_size) {
     EXPECT(text.out.find("NCCL") == text.out.npos, "one rank: %s", text.out.c_str());
 }
 
+// Heads of 160 channels, 8 x 35 and 8 x 64 GPUs (Narayanan et al. 2021, arXiv 2104.04473).
+TEST(the_largest_models_of_megatron_have_plans) {
+    const std::string shared = "scripts/gpt2_124M.json --model.context=2048 --model.vocab=51200 "
+                               "--parallel.tp=8 --train.micro_batch=1 --memory.recompute=block "
+                               "--cluster.gpu=a100 --run.precision=bf16 --plan --json ";
+    const json half = printed(shared + "--model.layers=105 --model.channels=20480 --model.heads=128 "
+                              "--parallel.pp=35 --parallel.ranks=280 --train.batch_tokens=4587520");
+    const json whole = printed(shared + "--model.layers=128 --model.channels=25600 --model.heads=160 "
+                               "--parallel.pp=64 --parallel.ranks=512 --train.batch_tokens=6291456");
+    for (const json& p : {half, whole})
+        EXPECT(p.at("fits").get<bool>() && p.at("mfu").get<double>() > 0.2, "%s", p.dump().c_str());
+}
+
 TEST(mistakes_are_one_line) {
     const std::string config = test::tiny_program_config("plan_times");
     struct { const char *args, *words; int64_t lines = 1; } const cases[] = {
