@@ -57,7 +57,7 @@ static double rank_file_us_per_s(const std::string& folder) {
     phase(Phase::Train, 1);
     Config cfg;
     cfg.run.dir = folder;
-    const RankFile file(cfg, Mesh());
+    const RankFile file(cfg, Mesh(), true);
     const double begin = cpu_seconds();
     std::this_thread::sleep_for(std::chrono::seconds(kSeconds));
     return 1e6 * (cpu_seconds() - begin) / kSeconds;

@@ -118,8 +118,6 @@ inline bool run_where_asked(int (*program)(const string& dir)) {
 // ---------------------------------------------------------------------------------------------------------
 // running it
 
-inline string folder(const string& name) { return temporary_directory() + "/" + name; }
-
 inline string program_name() {
     char path[4096];
     const ssize_t n = readlink("/proc/self/exe", path, sizeof path);

@@ -1,6 +1,5 @@
 // A test that runs as processes of mpirun: this binary starts itself.
 #pragma once
-#include <filesystem>
 #include <initializer_list>
 
 #include "llmc/comm/transport/mpi.h"
@@ -19,9 +18,8 @@ inline bool can_start_processes() {
 
 // This binary on `ranks` processes. environment: "NAME=VALUE ..."
 inline Ran run_own_processes(int ranks, const std::string& arguments, const std::string& environment = "") {
-    const std::string self = std::filesystem::read_symlink("/proc/self/exe");
     return run(fmt::format("{} timeout 300 mpirun -q --allow-run-as-root --oversubscribe --bind-to none "
-                           "-np {} {} {}", environment, ranks, self, arguments));
+                           "-np {} {} {}", environment, ranks, own_path(), arguments));
 }
 
 // Runs the test `processes` of this binary on `ranks` processes: it must pass on each. A skip without MPI.

@@ -11,8 +11,6 @@ namespace test {
 
 using nlohmann::json;
 
-inline std::string folder(const std::string& name) { return temporary_directory() + "/" + name; }
-
 inline std::string text_of(const std::string& path) {
     std::stringstream text;
     text << std::ifstream(path, std::ios::binary).rdbuf();

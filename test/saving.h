@@ -12,21 +12,21 @@
 
 namespace test {
 
-inline constexpr int kRows = 7, kCols = 5;
+inline constexpr int kTall = 7, kWide = 5;
 
 // The value of each element depends on the step: a checkpoint made of two steps would show.
-inline float value_of(int64_t step, int row, int col) { return float(step * 1000 + row * kCols + col); }
+inline float value_of(int64_t step, int row, int col) { return float(step * 1000 + row * kWide + col); }
 
 // Tensors cut by rows over the ranks, two arrays of each.
 struct Share { std::vector<SavedPiece> pieces; std::vector<float> data; };
 inline Share share_of(int rank, int ranks, int64_t step) {
     Share s;
-    const int begin = kRows * rank / ranks, end = kRows * (rank + 1) / ranks;
+    const int begin = kTall * rank / ranks, end = kTall * (rank + 1) / ranks;
     for (const char* array : {"master", "m"}) {
-        s.pieces.push_back({.tensor = "w", .array = array, .dtype = "F32", .shape = {kRows, kCols},
-                            .start = {begin, 0}, .extent = {end - begin, kCols}, .file = "", .at = 0});
+        s.pieces.push_back({.tensor = "w", .array = array, .dtype = "F32", .shape = {kTall, kWide},
+                            .start = {begin, 0}, .extent = {end - begin, kWide}, .file = "", .at = 0});
         for (int r = begin; r < end; r++)
-            for (int c = 0; c < kCols; c++) s.data.push_back(value_of(step, r, c));
+            for (int c = 0; c < kWide; c++) s.data.push_back(value_of(step, r, c));
     }
     return s;
 }
@@ -148,7 +148,7 @@ inline std::string wrong_with(const Disk& disk, const std::string& dir, const st
         std::vector<float> values(size_t(p.elements()), -1.0f);
         disk.read(folder + "/" + p.file, values.data(), size_t(p.bytes()), p.at);
         for (size_t i = 0; i < values.size(); i++) {
-            const float expected = value_of(m.step, int(p.start[0]) + int(i) / kCols, int(i) % kCols);
+            const float expected = value_of(m.step, int(p.start[0]) + int(i) / kWide, int(i) % kWide);
             if (values[i] != expected)
                 return fmt::format("corrupt: {:g} where {:g} was saved", double(values[i]), double(expected));
         }

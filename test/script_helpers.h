@@ -15,7 +15,8 @@ inline std::string python() {
 
 inline bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
-inline std::string folder(const std::string& name) {
+// A folder of this name, made.
+inline std::string made(const std::string& name) {
     const std::string path = test::temporary_directory() + "/" + name;
     std::filesystem::create_directories(path);
     return path;

@@ -102,6 +102,9 @@ std::string captured(int fd, const std::function<void()>& f) {
     return slurp(path);
 }
 
+static std::string started_as;
+std::string own_path() { return started_as; }
+
 std::string build_folder() {        // BUILD/test/NAME, or BUILD/checks/test/NAME
     auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
     return folder.filename() == "checks" ? folder.parent_path() : folder;
@@ -120,6 +123,13 @@ struct TemporaryDirectory {
 std::string temporary_directory() {
     static TemporaryDirectory dir;
     return dir.path;
+}
+
+// A binary holds the tests of a room. By the name of one of its files it runs that file's alone.
+static std::string file_of_name(const char* program) {
+    const std::string prefix = std::filesystem::path(program).filename().string() + ".";
+    for (const Case& c : cases()) if (c.name.starts_with(prefix)) return prefix;
+    return "";
 }
 
 static bool selected(const std::string& name, const std::vector<std::string>& filters) {
@@ -141,9 +151,11 @@ int main(int argc, char** argv) {
     if (access("test/data", F_OK) != 0)
         return fprintf(stderr, "error: no folder test/data here: tests run in the project's folder\n"), 1;
     context.throw_on_fatal = true;    // a failed CHECK fails its test and not the whole binary
+    started_as = std::filesystem::absolute(argv[0]);
+    const std::string file = file_of_name(argv[0]);
     int passed = 0, failed = 0, skips = 0;
     for (const Case& c : cases()) {
-        if (!selected(c.name, filters)) continue;
+        if (!c.name.starts_with(file) || !selected(c.name, filters)) continue;
         failures = 0;
         skipped.clear();
         const double start = seconds_now();

@@ -52,8 +52,12 @@ inline constexpr bool kThreadSanitizer = false;
 // The folder of this binary's build.
 std::string build_folder();
 
-// A directory of this process's own, removed at exit.
+// A directory of this process's own, removed at exit, and paths in it.
 std::string temporary_directory();
+inline std::string folder(const std::string& name) { return temporary_directory() + "/" + name; }
+
+// The path by which this binary was started: of a room's binary, a name that runs one file's tests.
+std::string own_path();
 
 // The larger of two differences. NaN is the largest: std::max and a plain comparison would lose a NaN.
 inline double larger_difference(double worst, double d) {

@@ -5,13 +5,13 @@
 
 namespace PRECISION {
 
-inline constexpr int kSteps = 3, kRows = 12, T = 13;
+inline constexpr int kZeroSteps = 3, kZeroRows = 12, T = 13;
 
 // Sizes that no number of ranks divides: 5 blocks, C = 24, V = 67.
 inline Config zero_config(int ranks, int zero, int micro_batch = 2) {
     Config cfg;
     cfg.model = {.layers = 5, .heads = 3, .channels = 24, .context = T, .vocab = 67, .init = "random"};
-    cfg.train = {.steps = 100, .batch_tokens = kRows * T, .micro_batch = micro_batch, .max_skips = 0};
+    cfg.train = {.steps = 100, .batch_tokens = kZeroRows * T, .micro_batch = micro_batch, .max_skips = 0};
     cfg.optimizer.lr = 1e-2, cfg.optimizer.warmup = 2;
     cfg.run.threads = 1;
     cfg.parallel.ranks = ranks, cfg.parallel.zero = zero;
@@ -40,7 +40,7 @@ inline std::vector<real> all_weights(const Tiny& t) {
 inline Outcome train(const Config& cfg, const Mesh& mesh) {
     Tiny t(cfg, false, mesh);
     t.shake(0.1);
-    const Trace trace = train_steps(t, kSteps);
+    const Trace trace = train_steps(t, kZeroSteps);
     return {trace.losses, trace.norms, all_weights(t)};
 }
 

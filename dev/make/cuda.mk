@@ -21,17 +21,19 @@ NVCC_CODE := -std=c++20 -O3 --expt-relaxed-constexpr -I. -MMD -MP -Xcompiler -Wa
 # COMPILE_KERNEL [PRECISION]
 COMPILE_KERNEL = @echo "nvcc  $<$(if $1, ($1))" && mkdir -p $(@D) && $(CCACHE) $(NVCC) $(NVCC_CODE) $(NVCCFLAGS) \
                  $(if $1,-DPRECISION=$1) -DBACKEND=cuda -c $< -o $@
-$(call of_tests,test/ops/cuda/*.cpp test/ops/cuda/*/*.cpp) $(of_dev): EXTRA = -I$(CUDA_HOME)/include
+OVER_CUDA := -I$(CUDA_HOME)/include                                  # of tests and tools that call kernels
+$(of_dev): EXTRA = $(OVER_CUDA)
 $(NCCL_PARTS:%=$(BUILD)/common/%.o): EXTRA = $(NCCL_FLAGS)
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcublas -lcublasLt -lcudart $(NCCL_LIBS) -Wl,-rpath,$(CUDA_HOME)/lib64
 else
 EMULATOR  := $(wildcard test/emulator/*.cpp)
 EMULATE   := -DCUDA_EMU -Itest/emulator/include -fno-strict-aliasing -Wno-unknown-pragmas -Wno-attributes \
              -Wno-conversion -g1 -O2
+OVER_CUDA := $(EMULATE)
 WATCHED   := $(if $(SANITIZE),,-fsanitize=thread,alignment)
 COMPILE_KERNEL = $(call COMPILE,$1)
 $(foreach p,common fp32 bf16,$(KERNELS:%.cu=$(BUILD)/$p/%.o) $(EMULATOR:%.cpp=$(BUILD)/$p/%.o)) \
-    $(call of_tests,test/emulated/*.cpp test/ops/cuda/*.cpp test/ops/cuda/*/*.cpp) $(of_dev) \
+    $(call of_tests,test/emulated/*.cpp) $(of_dev) \
     $(BUILD)/common/test/ptx_goldens.o: EXTRA = $(EMULATE)
 $(BUILD)/common/test/emulator/planted.o: EXTRA = $(EMULATE) $(WATCHED)
 # Ranges of profilers need one real header, where there is a CUDA toolkit.

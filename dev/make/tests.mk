@@ -1,5 +1,6 @@
-# Tests: every NAME.cpp in a room of test/ is a binary of its own, $(BUILD)/test/NAME, over the whole program but its
-# mains; so are benches and tools in dev/.
+# Tests: the files of a room of test/ are compiled up to eight at a time and linked into one binary over the whole
+# program but its mains. $(BUILD)/test/NAME is a link to that binary, which by this name runs the tests of
+# test/ROOM/NAME.cpp alone. Benches and tools in dev/ are binaries of their own.
 
 OF_SCRIPTS   := data_scripts emulator_cute explore_page gpu_check libraries page quickstart report_scripts \
                 script_inputs scripts
@@ -11,13 +12,39 @@ OF_TEST      := $(filter-out test/emulator/% test/fuzz/%,$(call rooms,test/*,*.c
 source_of     = $(filter %/$1.cpp,$(OF_TEST))
 TEST_NAMES   := $(filter-out $(NOT_HERE),$(notdir $(basename $(OF_TEST))))
 TEST_SOURCES := $(foreach n,$(TEST_NAMES),$(call source_of,$n))
-NUMERIC      += $(shell grep -l '^namespace PRECISION' $(TEST_SOURCES) $(wildcard dev/*.cpp) /dev/null)
-TEST_PRECISIONS ?= $(PRECISIONS)        # of tests that have one; the program has all
-# ... and those of the operations and of the model, which take seconds, in all
-OF_OPERATIONS := adamw attention attention_window classifier decoder encoder layernorm matmul memory mixes packed_rows \
-                 spread test_gpt
-precisions_of  = $(if $(filter $(OF_OPERATIONS) cuda_% emulat%,$1),$(PRECISIONS),$(TEST_PRECISIONS))
+NUMERIC      += $(shell grep -l '^namespace PRECISION' $(OF_TEST) $(wildcard dev/*.cpp) /dev/null)
+# The precisions of a room's tests, of those that are asked for: operations and models in each, plans and programs in
+# that of users, files of others in the exact one.
+TEST_PRECISIONS ?= $(PRECISIONS)
+IN_BF16        := $(addprefix test/,base/ train/plan/ train/price/ train/run/)
+IN_FP64        := test/train/save/formats/
+IN_FP32        := test/train/log/
+chosen          = $(or $(if $(filter $(IN_BF16),$1),bf16),$(if $(filter $(IN_FP64),$1),fp64),$(if \
+                  $(filter $(IN_FP32),$1),fp32),$(if $(filter test/ops/% test/model/% test/emulated/,$1),$(EVERY)),bf16 fp64)
+precisions_in   = $(or $(filter $(TEST_PRECISIONS),$(call chosen,$1)),$(TEST_PRECISIONS))
+precisions_of   = $(call precisions_in,$(dir $(call source_of,$1)))
 TESTS        := $(TEST_NAMES:%=$(BUILD)/test/%)
+
+# Groups of unity.mk: of each room what has no precision, and what has.
+# Apart: those of test/emulated/ differ in flags and in what they link, math in flags; the others include after code
+# or choose their precision.
+APART   := $(filter test/emulated/% test/base/numbers/% %/trace.cpp %/cuda_graded_kernels.cpp %/cuda_guard.cpp,\
+           $(OF_TEST))
+IN_ROOMS := $(filter-out $(APART),$(OF_TEST))
+ROOMS   := $(sort $(dir $(IN_ROOMS)))
+of_room  = $(foreach f,$(IN_ROOMS),$(if $(filter $1,$(dir $f)),$f))
+unite_room = $(call groups,$1common,$(filter-out $(NUMERIC),$2))$(call groups,$1numeric,$(filter $(NUMERIC),$2))
+BEFORE  := $(UNITED)
+$(foreach r,$(ROOMS),$(call unite_room,$r,$(call of_room,$r)))
+OF_ROOMS := $(filter-out $(BEFORE),$(UNITED))
+NUMERIC += $(foreach g,$(OF_ROOMS),$(if $(findstring /numeric_,$g),$g))
+ON_GPU  += $(filter test/ops/cuda/%,$(OF_ROOMS))
+$(foreach p,common fp32 bf16,$(patsubst %.cpp,$(BUILD)/$p/%.o,$(filter test/ops/cuda/%,$(OF_ROOMS) $(APART)))): \
+    EXTRA = $(OVER_CUDA)
+$(OF_ROOMS:%=$(BUILD)/unity/%): $(BUILD)/unity/%: FORCE
+	@mkdir -p $(@D) && awk -f dev/make/unite_tests.awk $(OF_$*) >$@.new && \
+	    { cmp -s $@.new $@ && rm $@.new || mv $@.new $@; }
+
 LIBRARY      := $(BUILD)/libtrain_gpt.a
 BENCHES      := $(patsubst dev/%.cpp,$(BUILD)/dev/%,$(filter-out \
                 $(if $(filter cpu,$(DEVICE)),dev/cuda_kernels.cpp),$(wildcard dev/*.cpp)))
@@ -32,11 +59,22 @@ its_objects  = $(call objects,$(call source_of,$1) test/test.cpp,$(call precisio
 from_there   = $(if $(and $(TESTS_OF),$(filter-out $(ON_CUDA),$1)),$(patsubst $(BUILD)/%,$(TESTS_OF)/%,$2),$2)
 test_objects = $(call from_there,$1,$(its_objects))
 kernels_of   = $(if $(filter $(ON_CUDA),$1),$(BUILD)/libcuda.a)
-$(TESTS): $(BUILD)/test/%: $$(call test_objects,$$*) $$(call kernels_of,$$*) $(LIBRARY)
+# a room's binary, and NAME as a link to it
+binary_of    = in_$(subst /,_,$(patsubst test/%/,%,$1))
+room_of      = $(dir $(call source_of,$1))
+names_of     = $(foreach r,$(ROOMS),$(if $(filter $1,$(call binary_of,$r)),$(notdir $(basename $(call of_room,$r)))))
+linked_of     = $(if $(filter in_%,$1),$(call names_of,$1),$1)
+BINARIES     := $(foreach r,$(ROOMS),$(call binary_of,$r)) $(notdir $(basename $(APART)))
+$(BINARIES:%=$(BUILD)/test/%): $(BUILD)/test/%: $$(sort $$(foreach n,$$(call linked_of,$$*),$$(call \
+    test_objects,$$n) $$(call kernels_of,$$n))) $(LIBRARY)
 	$(LINK)
-CHECKED := $(TESTS:$(BUILD)/%=$(CHECKS)/%)
-$(CHECKED): $(CHECKS)/test/%: $$(call objects,$$(call source_of,$$*) test/test.cpp) $(CHECKS)/libcuda.a $(LIBRARY)
+CHECKED := $(BINARIES:%=$(CHECKS)/test/%)
+$(CHECKED): $(CHECKS)/test/%: $$(sort $$(foreach n,$$(call linked_of,$$*),$$(call its_objects,$$n))) \
+    $(CHECKS)/libcuda.a $(LIBRARY)
 	$(LINK) --coverage
+IN_BINARY := $(notdir $(basename $(IN_ROOMS)))
+$(IN_BINARY:%=$(BUILD)/test/%) $(IN_BINARY:%=$(CHECKS)/test/%): $$(@D)/$$(call binary_of,$$(call room_of,$$(@F)))
+	@ln -sfn $(<F) $@
 $(BENCHES): $(BUILD)/dev/%: $$(call objects,dev/$$*.cpp) $$(call kernels_of,$$*) $(LIBRARY)
 	$(LINK)
 

@@ -6,6 +6,7 @@
 namespace PRECISION {
 
 namespace cpu {
+using namespace ::PRECISION::cpu;
 #include "test/no_rows.h"
 }
 

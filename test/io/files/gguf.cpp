@@ -14,7 +14,6 @@
 using namespace test;
 using std::string, std::vector;
 
-static string folder(const string& name) { return temporary_directory() + "/" + name; }
 static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
 
 TEST(fp16_rounds_to_the_nearest) {

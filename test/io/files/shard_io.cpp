@@ -244,7 +244,7 @@ TEST(ids_of_another_width) {
 // The lines of data/README.md that make shards of ids of others.
 TEST(the_recipe_for_ids_of_others) {
     if (test::run(python() + " -c 'import numpy'").code != 0) return test::skip("no NumPy");
-    const auto ran = test::run(python() + " - " + folder("recipe") + R"py( <<'EOF'
+    const auto ran = test::run(python() + " - " + made("recipe") + R"py( <<'EOF'
 import os, re, sys
 import numpy as np
 recipe, = (x for x in re.findall(r"```\n(.*?)```", open("data/README.md").read(), re.S) if "np.memmap" in x)

@@ -7,6 +7,7 @@
 namespace PRECISION {
 
 namespace cuda {
+using namespace ::PRECISION::cuda;
 #include "test/no_rows.h"
 }
 

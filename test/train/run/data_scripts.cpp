@@ -60,7 +60,7 @@ EOF)py");
 }
 
 TEST(austen_unwraps_and_cuts) {
-    const auto ran = test::run("PYTHONPATH=data " + python() + " - " + folder("cuts") + R"py( <<'EOF'
+    const auto ran = test::run("PYTHONPATH=data " + python() + " - " + made("cuts") + R"py( <<'EOF'
 import subprocess, sys, austen
 text = austen.unwrap(["", "A  b", "c.", "", "", "", "d", "  e  ", ""])
 assert text == "A b c.\n\nd e\n", repr(text)
@@ -86,7 +86,7 @@ EOF)py");
 
 // The package itself: six texts, and the tokenizer's training part is what `encode --val` calls training.
 TEST(austen_brings_six_novels) {
-    const std::string out = folder("austen");
+    const std::string out = made("austen");
     const auto ran = test::run("timeout 60 data/austen.py --out " + out);
     if (ran.code != 0) {
         expect_error(ran, {"could not be fetched", "--deb", "data/README.md"});
@@ -109,7 +109,7 @@ TEST(austen_brings_six_novels) {
 }
 
 TEST(austen_says_what_failed) {
-    const auto ran = test::run("data/austen.py --out " + folder("no_austen") + " --deb /nowhere.deb");
+    const auto ran = test::run("data/austen.py --out " + made("no_austen") + " --deb /nowhere.deb");
     expect_error(ran, {"/nowhere.deb", "data/README.md"});
 }
 
@@ -121,7 +121,7 @@ struct Mirror {
     std::string val = "/edu_fineweb_val_000000.bin", one = "/edu_fineweb_train_000001.bin",
                 two = "/edu_fineweb_train_000002.bin";
 
-    explicit Mirror(const std::string& name) : source(folder(name + "_source")), out(folder(name + "_out")) {
+    explicit Mirror(const std::string& name) : source(made(name + "_source")), out(made(name + "_out")) {
         write(source + val, shard(3000, 1));
         write(source + one, shard(700000, 2));
         write(source + two, shard(5000, 3));
@@ -196,19 +196,19 @@ TEST(fineweb_refuses_what_is_no_shard) {
 
 // Not "could not be fetched", and no traceback.
 TEST(places_and_addresses_that_are_wrong) {
-    const std::string file = folder("a_file") + "/file", deb = folder("a_deb") + "/x.deb";
+    const std::string file = made("a_file") + "/file", deb = made("a_deb") + "/x.deb";
     write(file, "x"), write(deb, "no package");
     for (const std::string script : {"data/fineweb.py", "data/gpt2_vocab.py", "data/austen.py"}) {
         const auto ran = test::run(script + " --out " + file + "/below");
         expect_error(ran, {"--out=" + file + "/below", "Not a directory"});
         EXPECT(!has(ran.err, "fetched"), "%s", ran.err.c_str());
     }
-    expect_error(test::run("data/austen.py --out " + folder("novels") + " --deb " + deb),
+    expect_error(test::run("data/austen.py --out " + made("novels") + " --deb " + deb),
                  {"error: " + deb + ": no Debian package"});
     for (const char* wrong : {"--base-url=foo", "--base-url=http://[", "--base-url=http://a:b/",
                               "--base-url=http://../x",
                               "--base-url=https://", "--shards=-1", "--shards=1002", "--retries=-1"}) {
-        const auto ran = test::run(std::string("data/fineweb.py --out ") + folder("none") + " " + wrong);
+        const auto ran = test::run(std::string("data/fineweb.py --out ") + made("none") + " " + wrong);
         expect_error(ran, {std::string("error: ") + wrong + ": expected "});
     }
     expect_error(test::run("data/austen.py --val=1"), {"error: --val=1.0: expected "});
@@ -219,7 +219,7 @@ TEST(places_and_addresses_that_are_wrong) {
 
 // A folder where a file is to be, in place of one without permission: root may write to any.
 TEST(files_that_cannot_be_written) {
-    const std::string f = folder("taken");
+    const std::string f = made("taken");
     for (const char* name : {"/gpt2.tiktoken", "/x.part"}) std::filesystem::create_directories(f + name);
     for (const std::string module : {"austen", "gpt2_vocab"})
         expect_error(test::run("PYTHONPATH=data " + python() + " -c 'import " + module + " as m; m.write(\"" +
@@ -228,7 +228,7 @@ TEST(files_that_cannot_be_written) {
     const auto vocab = test::run("data/gpt2_vocab.py --out " + f + " --sdist /nowhere.tar.gz");
     expect_error(vocab, {f + "/gpt2.tiktoken is a device, a pipe or a folder"});
     for (const char* name : {"gpt2.tiktoken", "gpt2.tiktoken.part"}) {
-        const std::string piped = folder(std::string("pipe_") + name);
+        const std::string piped = made(std::string("pipe_") + name);
         EXPECT(mkfifo((piped + "/" + name).c_str(), 0600) == 0);
         expect_error(test::run("timeout 20 data/gpt2_vocab.py --out " + piped), {name, "a pipe or a folder"});
     }
@@ -249,7 +249,7 @@ TEST(files_that_cannot_be_written) {
 // gpt2_vocab.py
 
 TEST(gpt2_vocab_checks_what_it_unpacks) {
-    const std::string f = folder("vocab");
+    const std::string f = made("vocab");
     std::filesystem::create_directories(f + "/p-1/whisper/assets");
     write(f + "/p-1/whisper/assets/gpt2.tiktoken", "IQ== 0\n");
     write(f + "/broken.tar.gz", "no archive");
@@ -272,7 +272,7 @@ TEST(gpt2_vocab_checks_what_it_unpacks) {
 }
 
 TEST(gpt2_vocab_comes_from_the_index) {
-    const std::string f = folder("vocab_real");
+    const std::string f = made("vocab_real");
     const auto ran = test::run("timeout 60 data/gpt2_vocab.py --out " + f);
     if (ran.code != 0) return test::skip("the package index cannot be reached here");
     const auto ids = test::run("echo 'Hello world' | ./tokenize ids --tokenizer=" + f + "/gpt2.tiktoken -");

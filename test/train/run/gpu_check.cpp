@@ -9,7 +9,7 @@ using nlohmann::json;
 using test::Ran;
 
 static Ran gpu_check(const std::string& parts, const std::string& options) {
-    return test::run("BIN=" + folder("bin") + " scripts/gpu_check.sh --run --parts=" + parts + " --results=" +
+    return test::run("BIN=" + made("bin") + " scripts/gpu_check.sh --run --parts=" + parts + " --results=" +
                      parts + "/results.json " + options);
 }
 static json results_of(const std::string& parts) {
@@ -22,7 +22,7 @@ static json names_of(const json& results) {
 }
 
 static std::string some_parts(const std::string& name) {
-    const std::string parts = folder(name);
+    const std::string parts = made(name);
     const auto part = [&](const std::string& file, const std::string& body) {
         write(parts + "/" + file + ".sh", "# what: the \"" + file + "\"\n" + body);
     };
@@ -93,7 +93,7 @@ TEST(parts_are_selected) {
 }
 
 TEST(all_parts_together_have_a_limit) {
-    const std::string parts = folder("limit");
+    const std::string parts = made("limit");
     write_program(parts + "/10_long.sh", "# limit: 60\nsleep 6 & wait\n");
     write_program(parts + "/20_late.sh", "# limit: 60\nsleep 60 & wait\n");
     write_program(parts + "/30_last.sh", "# limit: 60\necho late\n");
@@ -140,7 +140,7 @@ done >"$to/metrics.jsonl"
 )sh";
 
 TEST(traced_steps_are_measured) {
-    const std::string dir = folder("traced");
+    const std::string dir = made("traced");
     write_program(dir + "/train_gpt", kTracer);
     write(dir + "/text_train_000000.bin", "");
     const auto part = [&](int last) {
@@ -162,7 +162,7 @@ TEST(attention_is_timed_where_l2_holds_no_keys) {
 
 // Relative paths are the caller's; a named folder gets the file, dev/results stays unchanged.
 TEST(results_are_kept_where_they_are_told) {
-    const std::string parts = folder("told"), script = std::filesystem::absolute("scripts/gpu_check.sh");
+    const std::string parts = made("told"), script = std::filesystem::absolute("scripts/gpu_check.sh");
     write(parts + "/10_one.sh", "# limit: 20\necho '= {\"a\": 1}'\n");
     const std::string head =
         "cd " + parts + " && BIN=" + parts + " " + script + " --run --parts=. --results=";
@@ -178,7 +178,7 @@ TEST(results_are_kept_where_they_are_told) {
 
 // A toolkit without cuBLAS; wheels of two versions.
 TEST(cublas_of_wheels_is_found) {
-    const std::string parts = folder("cublas"), toolkit = parts + "/toolkit", site = parts + "/site/nvidia";
+    const std::string parts = made("cublas"), toolkit = parts + "/toolkit", site = parts + "/site/nvidia";
     const auto results = [&](const char* home) {
         const std::string settings =
             "PYTHONPATH=" + parts + "/site CUDA_HOME=" + parts + home + " BIN=" + parts;
@@ -242,7 +242,7 @@ TEST(a_machine_file_is_for_a_plan) {
         {"NVIDIA GeForce RTX 5090", "rtx5090", 10}, {"NVIDIA L40S", "l40s", 10},
         {"NVIDIA GeForce RTX 5090 Laptop GPU", "NVIDIA GeForce RTX 5090 Laptop GPU", 18}};
     for (const auto& [name, gpu, keys] : gpus) {
-        const std::string file = folder("machines") + "/" + name + ".json";
+        const std::string file = made("machines") + "/" + name + ".json";
         const Ran ran = test::run("EMU_NAME='" + std::string(name) + "' " + test::build_folder() +
                                   "/dev/cuda_machine '" + file + "'" + sizes);
         const json machine = json::parse(read(file), nullptr, false);
@@ -262,14 +262,14 @@ TEST(a_machine_file_is_for_a_plan) {
 }
 
 TEST(a_machine_file_lies_beside_the_results) {
-    const std::string parts = folder("machine_part");
+    const std::string parts = made("machine_part");
     write(parts + "/10_one.sh", "# limit: 20\necho whole >\"$MACHINE\"\n");
     EXPECT(gpu_check(parts, "").code == 0 && read(parts + "/machine_results.json") == "whole\n");
 }
 
 // On the CPU, with the smallest possible model.
 TEST(a_run_has_its_figures) {
-    const std::string bin = folder("programs"), work = folder("work");
+    const std::string bin = made("programs"), work = made("work");
     for (const char* program : {"train_gpt", "tokenize"})
         std::filesystem::create_symlink(std::filesystem::absolute(program), bin + "/" + program);
     write(work + "/tiny.json", R"({"model": {"layers": 1, "heads": 1, "channels": 16, "context": 32}})");
@@ -285,7 +285,7 @@ TEST(a_run_has_its_figures) {
 }
 
 TEST(a_model_that_does_not_fit_is_no_failure) {
-    const std::string bin = folder("programs_2"), work = folder("work_2");
+    const std::string bin = made("programs_2"), work = made("work_2");
     for (const char* program : {"train_gpt", "tokenize"})
         std::filesystem::create_symlink(std::filesystem::absolute(program), bin + "/" + program);
     write(work + "/part.sh", "source scripts/gpu_check/train.sh\n"

@@ -5,7 +5,7 @@
 
 // A bin/nvcc for these GPUs. The compiler finds every header, but NCCL only in its folder.
 static std::string toolkit(const std::string& name, const std::string& gpus) {
-    const std::string root = folder(name);
+    const std::string root = made(name);
     write_program(root + "/bin/nvcc",
                   "case $1 in --list-gpu-code) printf '%s\\n' " + gpus +
                       ";; --version) echo 'Cuda compilation tools, release 12.4, V12';; esac");
@@ -16,7 +16,7 @@ static std::string toolkit(const std::string& name, const std::string& gpus) {
 
 // NCCL 2.minor, whose library has ncclCommSplit.
 static std::string nccl(const std::string& name, int minor) {
-    const std::string root = folder(name), split = "int ncclCommSplit(int, int, int, int, int)";
+    const std::string root = made(name), split = "int ncclCommSplit(int, int, int, int, int)";
     write(root + "/include/nccl.h",
           "#define NCCL_VERSION(a, b, c) ((a) * 10000 + (b) * 100 + (c))\n"
           "#define NCCL_VERSION_CODE NCCL_VERSION(2, " + std::to_string(minor) + ", 1)\n" + split + ";\n");
@@ -29,7 +29,7 @@ static std::string nccl(const std::string& name, int minor) {
 
 // found.txt and found.mk of such a build.
 static std::string found(const std::string& name, const std::string& toolkit, const std::string& more) {
-    const std::string build = folder(name);
+    const std::string build = made(name);
     const test::Ran ran = test::run("env -u MAKEFLAGS -u MAKELEVEL make DEVICE=cuda MPI=0 BUILD=" + build +
                                     " CUDA_HOME=" + toolkit + " CXX=" + toolkit + "/bin/c++ " + more + " " +
                                     build + "/found.mk");
@@ -39,7 +39,7 @@ static std::string found(const std::string& name, const std::string& toolkit, co
 
 TEST(make_alone_builds_both_programs) {
     for (const char* how : {"", " UNITY=0"}) {
-        const std::string build = folder("alone");
+        const std::string build = made("alone");
         const test::Ran ran =
             test::run("env -u MAKEFLAGS -u MAKELEVEL make -n DEVICE=cpu BUILD=" + build + how);
         EXPECT(ran.code == 0, "exit %d: %s", ran.code, ran.err.c_str());
@@ -50,7 +50,7 @@ TEST(make_alone_builds_both_programs) {
 
 // Written anew, it would be compiled anew by each make.
 TEST(a_file_of_files_is_written_where_they_are_others) {
-    const std::string build = folder("united"), file = build + "/unity/llmc/base/unity_cold_1.cpp";
+    const std::string build = made("united"), file = build + "/unity/llmc/base/unity_cold_1.cpp";
     const auto make = [&](const char* files) {
         const test::Ran ran = test::run("env -u MAKEFLAGS -u MAKELEVEL make DEVICE=cpu BUILD=" + build +
                                         " UNITY_SIZE=" + files + " " + file);
@@ -69,7 +69,7 @@ TEST(a_file_of_files_is_written_where_they_are_others) {
 TEST(flags_of_a_user_come_after_our_own) {
     const test::Ran ran =
         test::run("env -u MAKEFLAGS -u MAKELEVEL make -n DEVICE=cpu CXXFLAGS=-DTHEIRS=1 BUILD=" +
-                  folder("flags") + " | grep -c 'std=c++20 .*-fopenmp .*-DTHEIRS=1 .*-c '");
+                  made("flags") + " | grep -c 'std=c++20 .*-fopenmp .*-DTHEIRS=1 .*-c '");
     EXPECT(std::stoi("0" + ran.out) > 30, "%s%s", ran.out.c_str(), ran.err.c_str());
 }
 
@@ -90,7 +90,7 @@ TEST(nccl_is_found_from_its_version_on) {
 // Each make looks again for missing libraries, and for found libraries whose header is gone. Unchanged
 // libraries recompile nothing.
 TEST(a_library_that_comes_later_is_found_and_one_that_goes_is_missed) {
-    const std::string root = folder("later"), build = root + "/build";
+    const std::string root = made("later"), build = root + "/build";
     write_program(root + "/without", "[[ $* != *-ldnnl* ]]");
     // finds every header, below root
     write_program(root + "/with", "[[ $* = *-M* ]] || exit 0\nread -r _ name\nheader=" + root +
@@ -133,7 +133,7 @@ TEST(code_is_compiled_for_the_gpus_of_ARCH) {
         {"ARCH=100f", "code=[compute_80] -gencode arch=compute_100f,code=sm_100f ", "\"sm_100f, PTX"}};
     int count = 0;
     for (const auto& [arch, options, held] : cases) {
-        const std::string build = folder(fmt::format("arch{}", count++));
+        const std::string build = made(fmt::format("arch{}", count++));
         const std::string object = build + "/common/llmc/ops/cuda/device/guard.o";
         const test::Ran ran = test::run("env -u MAKEFLAGS -u MAKELEVEL make -n DEVICE=cuda MPI=0 NCCL=0 " +
                                         ("BUILD=" + build) + " CUDA_HOME=" + cuda + " CXX=" + cuda +
@@ -147,7 +147,7 @@ TEST(code_is_compiled_for_the_gpus_of_ARCH) {
 
 // Debian 12 has version 2; headers of version 3 come from PyPI.
 TEST(fuzzers_are_skipped_with_a_line_where_there_is_no_clang) {
-    const std::string bin = folder("without_clang"), seen = "PATH=" + bin + " test/fuzz/build_and_run.sh";
+    const std::string bin = made("without_clang"), seen = "PATH=" + bin + " test/fuzz/build_and_run.sh";
     test::run("for p in bash dirname basename mkdir; do ln -s $(command -v $p) " + bin + "/$p; done");
     const auto none = test::run(seen);
     EXPECT(none.code == 0 && has(none.out, "no clang++ (apt-get install clang-14)") &&
@@ -159,7 +159,7 @@ TEST(fuzzers_are_skipped_with_a_line_where_there_is_no_clang) {
 }
 
 TEST(products_compile_with_oneDNN_3) {
-    const std::string root = folder("onednn"),
+    const std::string root = made("onednn"),
                       include = root + "/onednn_devel_cpu_gomp-2023.2.0.data/data/include";
     test::run(python() + " dev/pypi.py " + root + " onednn-devel-cpu-gomp==2023.2.0");
     if (!std::filesystem::exists(include)) return test::skip("oneDNN 3 cannot be downloaded");

@@ -68,7 +68,7 @@ TEST(presets_plan) {
         {"simple", 162282577, 12, 768, 6, 512 * K, 4e-3},
         {"nano", 162129408, 12, 768, 6, 512 * K, 8e-3}};
     for (const Preset& p : presets) {
-        const std::string dir = folder(std::string("plan_") + p.name) + "/run";
+        const std::string dir = made(std::string("plan_") + p.name) + "/run";
         // a micro-batch of one: the largest fit no machine
         const std::string config = std::string("scripts/") + p.name + ".json";
         const auto ran =

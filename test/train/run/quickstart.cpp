@@ -6,7 +6,7 @@
 struct Machine {
     std::string root, bin;
 
-    explicit Machine(const std::string& name) : root(folder(name)), bin(root + "/bin") {
+    explicit Machine(const std::string& name) : root(made(name)), bin(root + "/bin") {
         test::run("mkdir -p " + root + "/data && cp -r scripts " + root);
         test::run("cp data/*.py " + root + "/data");
         for (int i = 1; i <= 6; i++) {
@@ -158,7 +158,7 @@ TEST(missing_packages_are_installed) {
 // make does not miss a library before quickstart has installed the package.
 TEST(make_quickstart_begins_without_an_error) {
     const std::string make =
-        "env -u MAKEFLAGS -u MAKELEVEL make -n CXX=false BUILD=" + folder("build") + "/new ";
+        "env -u MAKEFLAGS -u MAKELEVEL make -n CXX=false BUILD=" + made("build") + "/new ";
     const test::Ran quickstart = test::run(make + "quickstart"), all = test::run(make + "all");
     EXPECT(quickstart.code == 0 && quickstart.err.empty() && has(quickstart.out, "scripts/quickstart.sh"),
            "code %d, '%s'", quickstart.code, quickstart.err.c_str());

