@@ -20,7 +20,8 @@ IN_BF16        := $(addprefix test/,base/ train/plan/ train/price/ train/run/)
 IN_FP64        := test/train/save/formats/
 IN_FP32        := test/train/log/
 chosen          = $(or $(if $(filter $(IN_BF16),$1),bf16),$(if $(filter $(IN_FP64),$1),fp64),$(if \
-                  $(filter $(IN_FP32),$1),fp32),$(if $(filter test/ops/% test/model/% test/emulated/,$1),$(EVERY)),bf16 fp64)
+                  $(filter $(IN_FP32),$1),fp32),$(if \
+                  $(filter test/ops/% test/model/% test/emulated/,$1),$(EVERY)),bf16 fp64)
 precisions_in   = $(or $(filter $(TEST_PRECISIONS),$(call chosen,$1)),$(TEST_PRECISIONS))
 precisions_of   = $(call precisions_in,$(dir $(call source_of,$1)))
 TESTS        := $(TEST_NAMES:%=$(BUILD)/test/%)
