@@ -133,7 +133,8 @@ class Check:
         namespaces = 0
         for i, (line, whole) in enumerate(zip(code, lines), 1):
             namespaces += bool(NAMESPACE.match(line)) - whole.startswith("}  // namespace")
-            if path.startswith("llmc/") and (m := TYPE.match(line)):
+            of_tests = path.startswith("test/") and path.endswith(".h") and "/emulator/" not in path
+            if (path.startswith("llmc/") or of_tests) and (m := TYPE.match(line)):
                 folder, name = os.path.dirname(path), m.group(1)
                 alone = namespaces or folder == "llmc/ops/decl"     # included in namespaces
                 others = [self.types.setdefault((where, name), path)

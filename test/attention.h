@@ -52,12 +52,12 @@ struct Tensors {
 // By the formulas, with the sum of the absolute terms of each element. delta is of the stored `out`, the
 // input of the backward pass. spread: an error e of a score is a relative error e of p; for large scores, the
 // products of the score count as terms of p.
-struct Reference {
+struct AttentionReference {
     AttentionDims d;
     bool spread;
     Wide stored, q, k, v, dout, out, lse, dq, dk, dv, out_sums, lse_sums, dq_sums, dk_sums, dv_sums;
 
-    Reference(const Tensors& t, bool spread)
+    AttentionReference(const Tensors& t, bool spread)
         : d(t.d), spread(spread), stored(wide(t.out)), q(wide(t.q)), k(wide(t.k)), v(wide(t.v)),
           dout(wide(t.dout)) {
         for (Wide* w : {&out, &out_sums}) w->assign(t.out.size(), 0);
@@ -117,7 +117,7 @@ inline void expect_the_reference(const Shape& s, double size) {
     const Lent lent(2);
     Tensors t(s, size);
     t.run();
-    const Reference r(t, size > 2);
+    const AttentionReference r(t, size > 2);
     const size_t C = size_t(s.NH) * s.D, qs = t.d.q_stride, ks = t.d.kv_stride;
     const auto width = [&](size_t stride) { return stride == qs ? C : C / size_t(s.group); };
     auto inside = [&](const auto& m, size_t stride) { return columns(m, stride, 0, width(stride)); };

@@ -12,7 +12,7 @@
 using std::vector;
 using Lists = vector<vector<Action>>;
 
-struct Outcome {
+struct PipelineOutcome {
     int time = 0;       // when the last stage is done
     std::string wrong;  // empty: every action was done
 };
@@ -28,7 +28,7 @@ inline int number_of(const PipelineShape& p, int stage, const Action& a) {
 // receive: until then the sender's buffer is busy. A sending stage continues with a free buffer of `buffers`,
 // and without buffers waits for each receiver. Messages between two stages arrive in the order of sending;
 // both sides must name the same chunk and micro-batch.
-struct Walk {
+struct PipelineWalk {
     const PipelineShape p;
     const Lists& lists;
     int F, B, buffers;
@@ -111,7 +111,7 @@ struct Walk {
         at[size_t(s)]++;
         return wrong.empty() ? "done" : wrong;
     }
-    Outcome run() {
+    PipelineOutcome run() {
         for (bool moved = true; moved;) {
             moved = false;
             for (int s = 0; s < p.stages; s++) {
@@ -128,9 +128,9 @@ struct Walk {
     }
 };
 
-inline Outcome walk(const PipelineShape& p, const Lists& lists, int F, int B, int buffers) {
-    return Walk{.p = p, .lists = lists, .F = F, .B = B, .buffers = buffers}.run();
+inline PipelineOutcome walk(const PipelineShape& p, const Lists& lists, int F, int B, int buffers) {
+    return PipelineWalk{.p = p, .lists = lists, .F = F, .B = B, .buffers = buffers}.run();
 }
-inline Outcome walk(const PipelineShape& p, const Lists& lists, int F, int B) {
+inline PipelineOutcome walk(const PipelineShape& p, const Lists& lists, int F, int B) {
     return walk(p, lists, F, B, send_buffers(p));
 }

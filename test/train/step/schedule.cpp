@@ -56,7 +56,7 @@ static std::string overwritten(const PipelineShape& p, const vector<Action>& lis
 static void expect_sound(const char* name, Schedule schedule, const PipelineShape& p, bool backward) {
     const Lists lists = lists_of(schedule, p);
     expect_works(p, lists, backward);
-    const Outcome o = walk(p, lists, 1, 2);
+    const PipelineOutcome o = walk(p, lists, 1, 2);
     EXPECT(o.wrong.empty(), "%s, %d stages, %d chunks, %d micro-batches: %s", name, p.stages, p.chunks,
            p.micros, o.wrong.c_str());
     for (int s = 0; s < p.stages; s++) {
@@ -136,7 +136,7 @@ TEST(the_bubble_is_that_of_the_papers) {
         for (int micros = stages; micros <= 64; micros++)
             for (const auto& [F, B] : {std::pair{1, 1}, {1, 2}, {2, 3}, {3, 1}}) {
                 const PipelineShape p{stages, 1, micros};
-                const Outcome o = walk(p, lists_of(one_f_one_b, p), F, B);
+                const PipelineOutcome o = walk(p, lists_of(one_f_one_b, p), F, B);
                 EXPECT(o.time == (micros + stages - 1) * (F + B), "1f1b, %d stages, %d micro-batches, F %d, "
                        "B %d: %d", stages, micros, F, B, o.time);
             }
@@ -148,7 +148,7 @@ TEST(the_interleaved_bubble_is_shorter_by_the_chunks) {
             for (int chunks : {2, 3, 4})
                 for (const auto& [F, B] : {std::pair{1, 1}, {3, 3}, {1, 2}, {2, 3}, {3, 1}}) {
                     const PipelineShape p{stages, chunks, micros};
-                    const Outcome o = walk(p, lists_of(interleaved, p), F, B);
+                    const PipelineOutcome o = walk(p, lists_of(interleaved, p), F, B);
                     EXPECT(o.time == (micros * chunks + stages - 1) * (F + B), "interleaved, %d stages, %d "
                            "chunks, %d micro-batches, F %d, B %d: %d", stages, chunks, micros, F, B, o.time);
                 }
@@ -167,10 +167,10 @@ TEST(the_simulator_sees_a_deadlock_and_crossed_messages) {
     const PipelineShape p{2, 1, 3};
     const Lists sound = lists_of(one_f_one_b, p);
     const auto wrong = [&](const Lists& lists) { return walk(p, lists, 1, 1).wrong; };
-    const Outcome waiting = walk(p, sound, 1, 1, 0);
+    const PipelineOutcome waiting = walk(p, sound, 1, 1, 0);
     EXPECT(waiting.wrong.starts_with("deadlock"), "%s", waiting.wrong.c_str());
     const PipelineShape two{4, 2, 8};
-    const Outcome one_buffer = walk(two, lists_of(interleaved, two), 1, 1, 1);
+    const PipelineOutcome one_buffer = walk(two, lists_of(interleaved, two), 1, 1, 1);
     EXPECT(one_buffer.wrong.starts_with("deadlock"), "%s", one_buffer.wrong.c_str());
 
     EXPECT(wrong(sound).empty(), "%s", wrong(sound).c_str());
