@@ -17,7 +17,7 @@ struct PipelineOutcome {
     std::string wrong;  // empty: every action was done
 };
 
-inline const char* const kKinds[] = {"forward", "backward", "send", "receive"};
+static constexpr const char* kActions[] = {"forward", "backward", "send", "receive"};
 
 // The number of a chunk among those of all stages.
 inline int number_of(const PipelineShape& p, int stage, const Action& a) {
@@ -43,7 +43,7 @@ struct PipelineWalk {
         return at[size_t(s)] < lists[size_t(s)].size() ? &lists[size_t(s)][at[size_t(s)]] : nullptr;
     }
     std::string text(int s, const Action& a) const {
-        return fmt::format("stage {}: {} of chunk {}, micro-batch {}, peer {}", s, kKinds[a.kind], a.chunk,
+        return fmt::format("stage {}: {} of chunk {}, micro-batch {}, peer {}", s, kActions[a.kind], a.chunk,
                            a.micro,
                            a.peer);
     }
