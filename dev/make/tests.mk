@@ -1,6 +1,6 @@
-# Tests: the files of a room of test/ are compiled up to eight at a time and linked into one binary over the whole
-# program but its mains. $(BUILD)/test/NAME is a link to that binary, which by this name runs the tests of
-# test/ROOM/NAME.cpp alone. Benches and tools in dev/ are binaries of their own.
+# Tests: the files of a folder of test/ are compiled up to eight at a time. Each folder has one binary, over the
+# program's objects without main(). $(BUILD)/test/NAME is a link to the binary, which reads the name it was started
+# by and runs the tests of NAME.cpp alone. Benches and tools in dev/ are binaries of their own.
 
 OF_SCRIPTS   := data_scripts emulator_cute explore_page gpu_check libraries page quickstart report_scripts \
                 script_inputs scripts
@@ -10,11 +10,11 @@ NOT_HERE     := $(if $(SANITIZE),emulated_% $(OF_SCRIPTS)) $(if $(filter cuda,$(
                 $(if $(filter emulated,$(DEVICE)),$(OVER_KERNELS))
 OF_TEST      := $(filter-out test/emulator/% test/fuzz/%,$(call rooms,test/*,*.cpp))
 source_of     = $(filter %/$1.cpp,$(OF_TEST))
+room_of       = $(dir $(call source_of,$1))
 TEST_NAMES   := $(filter-out $(NOT_HERE),$(notdir $(basename $(OF_TEST))))
-TEST_SOURCES := $(foreach n,$(TEST_NAMES),$(call source_of,$n))
 NUMERIC      += $(shell grep -l '^namespace PRECISION' $(OF_TEST) $(wildcard dev/*.cpp) /dev/null)
-# The precisions of a room's tests, of those that are asked for: operations and models in each, plans and programs in
-# that of users, files of others in the exact one.
+# A folder's tests are compiled in the precisions chosen here, as far as TEST_PRECISIONS has them: operations and
+# models in all, plans and programs in bf16, foreign formats in fp64, the rest in bf16 and fp64.
 TEST_PRECISIONS ?= $(PRECISIONS)
 IN_BF16        := $(addprefix test/,base/ train/plan/ train/price/ train/run/)
 IN_FP64        := test/train/save/formats/
@@ -22,8 +22,7 @@ IN_FP32        := test/train/log/
 chosen          = $(or $(if $(filter $(IN_BF16),$1),bf16),$(if $(filter $(IN_FP64),$1),fp64),$(if \
                   $(filter $(IN_FP32),$1),fp32),$(if \
                   $(filter test/ops/% test/model/% test/emulated/,$1),$(EVERY)),bf16 fp64)
-precisions_in   = $(or $(filter $(TEST_PRECISIONS),$(call chosen,$1)),$(TEST_PRECISIONS))
-precisions_of   = $(call precisions_in,$(dir $(call source_of,$1)))
+precisions_of   = $(or $(filter $(TEST_PRECISIONS),$(call chosen,$(call room_of,$1))),$(TEST_PRECISIONS))
 TESTS        := $(TEST_NAMES:%=$(BUILD)/test/%)
 
 # Groups of unity.mk: of each room what has no precision, and what has.
@@ -62,7 +61,6 @@ test_objects = $(call from_there,$1,$(its_objects))
 kernels_of   = $(if $(filter $(ON_CUDA),$1),$(BUILD)/libcuda.a)
 # a room's binary, and NAME as a link to it
 binary_of    = in_$(subst /,_,$(patsubst test/%/,%,$1))
-room_of      = $(dir $(call source_of,$1))
 names_of     = $(foreach r,$(ROOMS),$(if $(filter $1,$(call binary_of,$r)),$(notdir $(basename $(call of_room,$r)))))
 linked_of     = $(if $(filter in_%,$1),$(call names_of,$1),$1)
 BINARIES     := $(foreach r,$(ROOMS),$(call binary_of,$r)) $(notdir $(basename $(APART)))

@@ -38,9 +38,9 @@ bool is_temporary(std::string_view name);       // of a NewFile
 void write_file(const std::string& path, std::string_view content);     // by NewFile
 std::string try_replace_file(const std::string& path, std::string_view content);    // unsynced
 
-// Refuses an output that the user names in place of a file of a run or a checkpoint, of a pipe, a device or a
-// folder, or of another file: an existing file has to begin as outputs of its kind do (without regard to
-// white space; empty: any). key: the option, "log.prometheus" say, of messages.
+// Refuses the path of an output that is a file of a run or a checkpoint, a pipe, a device or a folder. An
+// existing file has to begin with `begin`, white space aside; an empty `begin` allows any file. key: the
+// option that messages name, as "log.prometheus".
 void check_output(const std::string& key, const std::string& path, std::string_view begin);
 
 // Makes a folder for files of a run. Refuses a link in its place.
