@@ -21,6 +21,7 @@ struct Target {
     enum Backend : uint8_t { Cpu, Cuda } backend;
     int threads;                    // of a rank; Cpu
     bool any_size = false;          // Cuda: kernels of another program, without limits on sizes; for plans
+    int processors = 132;           // Cuda: of the GPU that a plan is for; NCCL's buffers grow with them
     // The sides of weights are multiples of this.
     constexpr int product_unit() const { return backend == Cuda ? 8 : 1; }
     bool operator==(const Target&) const = default;

@@ -35,7 +35,8 @@ struct Estimate {
 // The device of plans for GPUs, on any build.
 inline constexpr Target kDescribedGpu = {.backend = Target::Cuda, .threads = 1};
 inline Target described_gpu(const Machine& machine) {
-    return {.backend = Target::Cuda, .threads = 1, .any_size = machine.any_size > 0};
+    return {.backend = Target::Cuda, .threads = 1, .any_size = machine.any_size > 0,
+            .processors = machine.units};
 }
 // Plans of this thread are for `device` until the end of the scope.
 struct Described {

@@ -9,7 +9,6 @@
 #include "llmc/base/context.h"
 #include "llmc/base/guard/launcher.h"
 #include "llmc/comm/transport/launch.h"
-#include "llmc/comm/transport/nccl_blocks.h"
 #include "llmc/train/plan/measured_search.h"
 #include "llmc/train/plan/planned.h"
 #include "llmc/train/plan/print.h"
@@ -36,14 +35,6 @@ struct Remedy {
 };
 }  // namespace
 
-// Of a large GPU; a smaller one has fewer channels.
-static std::string nccl_text(const MeshShape& mesh) {
-    constexpr int kProcessors = 132;
-    const size_t bytes = nccl_bytes(mesh, nccl_blocks(mesh, kProcessors));
-    return fmt::format("not counted: NCCL's own buffers, by an estimate {}: 12 MiB for each channel and "
-                       "neighbour, without NVLS and trees across nodes\n", human_bytes(double(bytes)));
-}
-
 // The memory plan of the fullest rank: ranks of different stages differ, no others.
 static std::string memory_text(const Planned& p) {
     const PlannedDevice here(p);
@@ -58,8 +49,6 @@ static std::string memory_text(const Planned& p) {
         most = model.bytes();
         text = plan_text(cfg, model);
     }
-    if (p.estimate.ranks > 1 && !ops::reached_by_host())
-        text += nccl_text(mesh_shape(cfg.parallel, p.estimate.ranks));
     return text;
 }
 

@@ -3,6 +3,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
+#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/transport/nccl_blocks.h"
 #include "llmc/model/gpu_sizes.h"
 #include "llmc/model/rotary_table.h"
 
@@ -106,6 +108,13 @@ static size_t bytes_of_program(const Model& m, const Config& cfg) {
     return bytes + 100'000 + share_to_save(m.zero).pieces.size() * (850 + 1'200 * in_manifest);
 }
 
+// A run measures what is available when NCCL has its memory.
+static size_t bytes_of_nccl(const Config& cfg, const Mesh& mesh) {
+    if (!is_described(mesh) || ops::reached_by_host()) return 0;
+    const MeshShape shape = mesh_shape(cfg.parallel, mesh.world.size);
+    return ::nccl_bytes(shape, nccl_blocks(shape, ops::target().processors));
+}
+
 int walked_micros(const PipelineShape& shape) {
     return std::min(shape.micros, shape.chunks > 1 ? 2 * shape.stages : 3);
 }
@@ -123,6 +132,7 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
                               needs::any_rows(ops::target()).scratch});
     library_bytes = std::max(step.needs().library, rest.needs().library);
     program_bytes = bytes_of_program(*this, cfg);
+    nccl_bytes = bytes_of_nccl(cfg, mesh);
     arena.add("scratch of operations", &scratch, scratch_bytes);
     tuning_bytes = bytes_to_tune(step, scratch_bytes);
 }
@@ -228,6 +238,8 @@ std::string plan_text(const Config& cfg, const Model& model) {
     if (model.program_bytes)
         rows.push_back({ops::reached_by_host() ? "  the program itself" : "  page tables of host memory",
                         human_bytes(double(model.program_bytes))});
+    if (model.nccl_bytes)
+        rows.push_back({"  buffers of NCCL, by an estimate", human_bytes(double(model.nccl_bytes))});
     for (const auto& row : model.host.plan())
         rows.push_back({"  on the host: " + row.name, human_bytes(double(row.bytes))});
     const bool apart = !ops::reached_by_host() && model.host.bytes();

@@ -22,7 +22,7 @@ static Machine h100() { return machine_of({.gpu = "h100", .file = ""}); }
 TEST(bounds_hide_no_better_mesh) {
     const Machine small = [] {
         Machine m = h100();
-        m.memory_gb = 0.12;  // some plans do not fit
+        m.memory_gb = 1.4;  // some plans do not fit
         m.gpus_per_node = 4;
         return m;
     }();
@@ -171,7 +171,7 @@ TEST(a_plan_walks_distinct_stages_alone) {
 TEST(offload_is_for_what_does_not_fit_otherwise) {
     Machine m = h100();
     const Config cfg = planned_config();
-    m.memory_gb = 1;
+    m.memory_gb = 2;
     for (const Estimate& e : search(cfg, 2, m, estimate).best)
         EXPECT(e.cfg.memory.offload == Offload::None, "offload although %zu bytes fit", e.memory.sum());
     m.memory_gb = 0.02;

@@ -179,9 +179,26 @@ TEST(another_programs_kernels_take_every_size) {
     EXPECT(own.code == 78 && own.err.find("32768") != own.err.npos, "exit %d: %s", own.code, own.err.c_str());
     const Ran most = test::run("./train_gpt " + as_text + " --cluster.gpu=h100 --model.channels=25600 "
                                "--model.heads=200 --parallel.ranks=2");
-    EXPECT(most.code == 0 && most.out.find("not counted: NCCL's own buffers") != most.out.npos, "exit %d: %s",
-           most.code, most.err.c_str());
+    EXPECT(most.code == 0 && most.out.find("buffers of NCCL") != most.out.npos, "exit %d: %s", most.code,
+           most.err.c_str());
     EXPECT(text.out.find("NCCL") == text.out.npos, "one rank: %s", text.out.c_str());
+}
+
+// NCCL has more channels on a GPU with more multiprocessors.
+TEST(buffers_of_nccl_are_planned_with_the_rest) {
+    const std::string folder = test::folder("units");
+    const std::string ranks = test::tiny_program_config("plan_times") +
+                              " --run.precision=bf16 --plan --json --parallel.ranks=";
+    std::filesystem::create_directories(folder);
+    const auto other = [&](int units, int count) {
+        const std::string file = fmt::format("{}/units_{}.json", folder, units);
+        std::ofstream(file) << R"({"gpu": "a100", "units": )" << units << "}";
+        const json p = printed(fmt::format("{}{} --cluster.file={}", ranks, count, file));
+        return p.at("memory").at("other").get<double>();
+    };
+    EXPECT(other(8, 1) == other(64, 1), "%g and %g bytes without NCCL", other(8, 1), other(64, 1));
+    EXPECT(other(8, 2) - other(8, 1) > 1e7 && other(64, 2) - other(8, 2) > 1e8, "%g, %g and %g bytes",
+           other(8, 1), other(8, 2), other(64, 2));
 }
 
 // Heads of 160 channels, 8 x 35 and 8 x 64 GPUs (Narayanan et al. 2021, arXiv 2104.04473).
