@@ -94,12 +94,12 @@ numeric   = $(filter $(NUMERIC),$(if $(filter $(PRECISIONS),$1),$(call of_asked,
 objects   = $(patsubst %,$(BUILD)/common/%.o,$(basename $(filter-out $(NUMERIC),$(call united,$1)))) $(foreach \
             p,$(or $2,$(EVERY)),$(patsubst %,$(BUILD)/$p/%.o,$(basename $(call numeric,$p,$(call united,$1)))))
 
-# Host code that calls operations, or runs once: a third less time to compile.
-COLD  := $(filter-out llmc/comm/reductions.cpp llmc/train/data/packing.cpp,$(filter \
-         llmc/base/% llmc/comm/% llmc/train/%,$(SOURCES))) \
-         $(filter-out %/byte_stream.cpp %/document_index.cpp %/shard.cpp %/shard_writer.cpp,$(filter \
-         llmc/io/files/%,$(SOURCES))) \
-         llmc/io/text/tokenizer_json.cpp llmc/io/corpus/tokenize_options.cpp \
+# Host code that calls operations, or runs once: a third less time to compile. Texts and shards pass through HOT.
+HOT   := llmc/comm/reductions.cpp llmc/train/data/packing.cpp $(wildcard llmc/io/unicode/*.cpp) \
+         $(patsubst %,llmc/io/corpus/%.cpp,bpe_train documents json_line word_count) \
+         $(patsubst %,llmc/io/files/%.cpp,byte_stream document_index shard shard_writer) \
+         $(patsubst %,llmc/io/text/%.cpp,added_tokens bpe text_encoder)
+COLD  := $(filter-out $(HOT),$(filter llmc/base/% llmc/comm/% llmc/train/% llmc/io/%,$(SOURCES))) \
          llmc/tokenize.cpp llmc/main.cpp train_gpt.cu
 include dev/make/unity.mk
 

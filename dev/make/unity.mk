@@ -1,7 +1,7 @@
-# Files of a folder that are compiled by the same flags are compiled up to eight at a time, as
+# Files of a folder that are compiled by the same flags are compiled up to sixteen at a time, as
 # $(BUILD)/unity/FOLDER/unity_N.cpp: what they include takes longer than they do.
 UNITY ?= 1
-UNITY_SIZE := 8
+UNITY_SIZE := 16
 ALONE := $(addprefix llmc/,comm/reductions.cpp train/report/embedded.cpp) \
          $(addprefix llmc/base/host/,cpu_guard.cpp version.cpp) \
          $(addprefix llmc/ops/cpu/,products/matmul.cpp attention%) \
