@@ -1,6 +1,7 @@
 # make                 ./train_gpt and ./tokenize for what this machine has
 # make quickstart      text in, trained GPT out: one command
-# make test            all tests; test-full adds sanitizers, fuzzers and the long lattices
+# make test            all tests, and packages that they lack (INSTALL=0: none); test-full adds sanitizers,
+#                      fuzzers and the long lattices
 # make check           floors, lengths, formatting, lint
 # make ptxas           registers, spills and shared memory of every kernel
 # make bench           speeds, as tables and as JSON under dev/results/; bench-ranks: of several ranks;
@@ -73,7 +74,7 @@ LINK_FLAGS := -fopenmp $(if $(SANITIZE),-fsanitize=$(SANITIZE))
 LIBRARIES   = -lfmt -lz -lzstd -lxxhash $(if $(HAVE_DNNL),-ldnnl) $(CUDA_LIBS) $(MPI_LIBS) -lpthread -ldl $(LDLIBS)
 
 # What the machine has. Quickstart installs what is missing.
-ifneq ($(filter-out quickstart check clean,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out quickstart test check clean,$(or $(MAKECMDGOALS),all)),)
 -include $(BUILD)/found.mk
 endif
 
@@ -179,8 +180,12 @@ FORCE:
 include dev/make/tests.mk
 
 tests: train_gpt tokenize dev/ckpt $(TESTS)
-test: tests
+run-tests: tests
 	@BUILD=$(BUILD) PYTHON=$(PYTHON) test/run_all.sh $(TESTS)
+# a make of its own, as what is installed decides what is built
+test:
+	@PYTHON=$(PYTHON) INSTALL=$(INSTALL) test/install.sh
+	@+$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc)) run-tests
 test-full:
 	@PYTHON=$(PYTHON) test/run_full.sh
 coverage:
@@ -209,7 +214,7 @@ quickstart:
 clean:
 	rm -rf build train_gpt tokenize test/test_gpt dev/ckpt
 
-.PHONY: all tests test test-full coverage check ptxas benches bench bench-ranks bench-checkpoint dev-cuda gpu-check \
-        planner-check planner-here quickstart clean FORCE
+.PHONY: all tests run-tests test test-full coverage check ptxas benches bench bench-ranks bench-checkpoint \
+        dev-cuda gpu-check planner-check planner-here quickstart clean FORCE
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

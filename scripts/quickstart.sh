@@ -33,42 +33,7 @@ fail_with_log() { tail -n 25 "$log" >&2; give_up "$1 (all of its output: $log)";
 # ---------------------------------------------------------------------------------------------------------
 # missing packages, and their installation
 
-compiler_major() { "$1" -dumpversion 2>/dev/null | cut -d. -f1; }
-
-choose_compiler() {         # the first g++ of version 12 or later
-    local candidate major
-    for candidate in ${CXX:+"$CXX"} g++ g++-15 g++-14 g++-13 g++-12; do
-        major=$(compiler_major "$candidate") || continue
-        if [ "${major:-0}" -ge 12 ] 2>/dev/null; then CXX=$candidate; export CXX; return 0; fi
-    done
-    return 1
-}
-
-has_header() { "$CXX" -std=c++20 -x c++ -E - >/dev/null 2>&1 <<<"#include <$1>"; }
-
-find_missing() {            # sets the array `missing` to the names of Debian packages
-    local pair
-    missing=()
-    command -v make >/dev/null || missing+=(make)
-    [ -x "$(command -v "$PYTHON")" ] || missing+=(python3)
-    if ! choose_compiler; then
-        # an older g++ is there on Ubuntu 22.04
-        if command -v g++ >/dev/null; then missing+=(g++-12); else missing+=(g++); fi
-        CXX=g++
-    fi
-    for pair in zlib.h:zlib1g-dev zstd.h:libzstd-dev xxhash.h:libxxhash-dev cxxopts.hpp:libcxxopts-dev \
-                fmt/core.h:libfmt-dev \
-                nlohmann/json.hpp:nlohmann-json3-dev oneapi/dnnl/dnnl.hpp:libdnnl-dev; do
-        if [ "${DNNL:-1}" = 0 ] && [ "${pair#*:}" = libdnnl-dev ]; then continue; fi
-        has_header "${pair%%:*}" || missing+=("${pair#*:}")
-    done
-}
-
-find_root() {               # sets `as_root` to what runs a command as root, or fails
-    if [ "$(id -u)" = 0 ]; then as_root=(env)
-    elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then as_root=(sudo -n env)
-    else return 1; fi
-}
+. scripts/packages.sh
 
 install_missing() {
     local line="apt-get update && apt-get install -y ${missing[*]}"
@@ -76,22 +41,21 @@ install_missing() {
         give_up "missing (by Debian's names; there is no apt-get here): ${missing[*]}"
     find_root || give_up "missing: ${missing[*]}. Installing needs root. Run this, then make quickstart again:
     sudo sh -c '$line'"
-    "${as_root[@]}" apt-get update >"$log" 2>&1 || fail_with_log "apt-get update failed"
-    "${as_root[@]}" DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-        "${missing[@]}" >>"$log" 2>&1 || fail_with_log "'$line' failed"
+    update_packages >"$log" 2>&1 || fail_with_log "apt-get update failed"
+    install "${missing[@]}" >>"$log" 2>&1 || fail_with_log "'$line' failed"
 }
 
 prepare_machine() {
     stage "Tools and libraries"
     [ "$PYTHON" = /usr/bin/python3 ] || command -v "$PYTHON" >/dev/null ||
         give_up "PYTHON=$PYTHON: there is no such program"
-    find_missing
+    missing_of "${of_program[@]}"
     if [ ${#missing[@]} = 0 ]; then done_with_stage "all there"; return; fi
     local wanted="${missing[*]}"
     printf 'installing %s ... ' "$wanted"
     install_missing
-    find_missing
-    if [[ " ${missing[*]} " == *" g++-12 "* ]]; then install_missing; find_missing; fi
+    missing_of "${of_program[@]}"
+    if [[ " ${missing[*]} " == *" g++-12 "* ]]; then install_missing; missing_of "${of_program[@]}"; fi
     [ ${#missing[@]} = 0 ] || give_up "after installing, still missing: ${missing[*]} (log: $log)"
     done_with_stage
 }
@@ -135,7 +99,7 @@ fetch_corpus() {
     if [ ${#novels[@]} = 6 ] && [ -d "$corpus/train" ]; then done_with_stage "here already"; return; fi
     if ! "$PYTHON" data/austen.py --out "$corpus" >"$log" 2>&1; then
         # a fresh container has no package lists before apt-get update
-        if command -v apt-get >/dev/null && find_root && "${as_root[@]}" apt-get update >>"$log" 2>&1 &&
+        if command -v apt-get >/dev/null && find_root && update_packages >>"$log" 2>&1 &&
             "$PYTHON" data/austen.py --out "$corpus" >>"$log" 2>&1; then :
         else
             printf '\n'

@@ -84,7 +84,7 @@ sanitizers() {
         { tail -n 30 "$out/sanitizers-build.log"; return; }
     # no leak check: OpenMP's and oneDNN's pools live until the process ends
     export ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1
-    export LATTICE=few UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+    export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
     if few; then sanitized_functions; return; fi
     copy_of_tree "$tree"
     cd "$tree" || return
@@ -240,7 +240,7 @@ races() {
     targets=("${names[@]/#/$build/test/}")
     plain_make SANITIZE=thread DNNL=0 UNITY=$unity PRECISIONS=fp64 "${targets[@]}" \
         >"$out/races-build.log" 2>&1 || { tail -n 30 "$out/races-build.log"; return; }
-    export LATTICE=few TSAN_OPTIONS=halt_on_error=1:exitcode=66 OMP_NUM_THREADS=1
+    export TSAN_OPTIONS=halt_on_error=1:exitcode=66 OMP_NUM_THREADS=1
     BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"
 }
 

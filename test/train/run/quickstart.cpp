@@ -155,6 +155,31 @@ TEST(missing_packages_are_installed) {
     EXPECT(has(calls, "--no-install-recommends libzstd-dev libcxxopts-dev\n"), "%s", calls.c_str());
 }
 
+TEST(make_test_installs_what_tests_lack) {
+    const Machine m("lacks");
+    test::run("mkdir " + m.root + "/test && cp test/install.sh " + m.root + "/test");
+    const auto install = [&](const std::string& variables) {
+        write(m.root + "/absent", "zstd.h\n"), write(m.root + "/calls", "");
+        return test::run(variables + " PATH=" + m.bin + ":$PATH CXX= " + m.root + "/test/install.sh");
+    };
+    auto ran = install("");
+    const std::string calls = m.calls();
+    EXPECT(ran.code == 0 && has(ran.out, "install  libzstd-dev"), "%d %s%s", ran.code, ran.out.c_str(),
+           ran.err.c_str());
+    EXPECT(calls.find("apt-get update") < calls.find("--no-install-recommends libzstd-dev\n"), "%s",
+           calls.c_str());
+    ran = install("INSTALL=0");
+    EXPECT(ran.code == 0 && !has(m.calls(), "apt-get"), "%d %s", ran.code, m.calls().c_str());
+    m.program("apt-get", "exit 100");
+    ran = install("");
+    EXPECT(ran.code == 0 && has(ran.err, "cannot install libzstd-dev: its tests are skipped"), "%d %s",
+           ran.code, ran.err.c_str());
+    m.program("id", "echo 1000");
+    ran = install("");
+    EXPECT(ran.code == 0 && has(ran.err, "apt-get install -y libzstd-dev") && !has(m.calls(), "apt-get"),
+           "%d %s%s", ran.code, ran.err.c_str(), m.calls().c_str());
+}
+
 // make does not miss a library before quickstart has installed the package.
 TEST(make_quickstart_begins_without_an_error) {
     const std::string make =
