@@ -92,7 +92,7 @@ std::vector<Config> candidates_of(const Config& cfg, int ranks, const Machine& m
         for (const int pp : divisors(ranks / tp, cfg.model.layers)) {
             p.tp = tp;
             p.pp = pp;
-            if (tp > 1 && !ffn_fits(cfg.model, tp, machine.product_unit)) continue;
+            if (tp > 1 && !ffn_fits(cfg.model, tp, kDescribedGpu.product_unit())) continue;
             if (mesh_mistake(p, c.model, ranks).empty()) add_candidates(all, c, ranks, machine);
         }
     return all;

@@ -9,7 +9,6 @@
 #include "llmc/base/context.h"
 #include "llmc/base/guard/launcher.h"
 #include "llmc/comm/transport/launch.h"
-#include "llmc/train/plan/measured_search.h"
 #include "llmc/train/plan/planned.h"
 #include "llmc/train/plan/print.h"
 #include "llmc/train/run/distinct_stages.h"
@@ -161,55 +160,33 @@ static std::string command_of(const Search& found, const PlanRequest& request) {
     return with_settings(request.program, others) + " " + options_of(found.best.front());
 }
 
-// measured: of this machine, else empty.
-static int print_counts(const CountedSearch& found, const Machine& machine, const std::string& measured,
-                        const ClusterConfig& limits, const PlanRequest& request) {
-    const std::string command = command_of(found.search, request);
-    if (request.json)
-        print("{}\n", to_text(json_of(found.search, command)));
-    else
-        print("{}{}", counts_text(found, limits, machine, command), measured);
-    return kExitDone;
-}
-
-static int print_search(const Search& found, const Machine& machine, const std::string& measured,
+static int print_counts(const CountedSearch& found, const Machine& machine, const ClusterConfig& limits,
                         const PlanRequest& request) {
-    const std::string command = command_of(found, request);
-    if (request.json)
-        print("{}\n", to_text(json_of(found, command)));
-    else
-        print("{}{}", search_text(found, machine, command), measured);
+    const std::string command = command_of(found.search, request);
+    if (request.json) print("{}\n", to_text(json_of(found.search, command)));
+    else print("{}", counts_text(found, limits, machine, command));
     return kExitDone;
 }
 
-static int search_this_machine(const Config& cfg, const PlanRequest& request) {
-    const int ranks = cfg.parallel.ranks;
-    if (ranks > 0) {
-        const HereSearch here = search_here(cfg, ranks);
-        return print_search(here.search, here.machine, here.measured, request);
-    }
-    const HereCounts here = search_counts_here(cfg);
-    return print_counts(here.counts, here.machine, here.measured, cfg.cluster, request);
-}
-
-static int search_on(const Machine& machine, const Config& cfg, const PlanRequest& request) {
-    const int ranks = cfg.parallel.ranks;
-    if (ranks > 0) return print_search(search(cfg, ranks, machine, estimate), machine, "", request);
-    return print_counts(search_counts(cfg, machine, estimate), machine, "", cfg.cluster, request);
+static int print_search(const Search& found, const Machine& machine, const PlanRequest& request) {
+    const std::string command = command_of(found, request);
+    if (request.json) print("{}\n", to_text(json_of(found, command)));
+    else print("{}", search_text(found, machine, command));
+    return kExitDone;
 }
 
 int plan(Config cfg, const PlanRequest& request) {
     if (launcher().rank > 0) return kExitDone;
-    CHECK_INPUT(!request.search || cfg.cluster.named(),
-                "--plan=search compares times: name the GPU by "
-                "--cluster.gpu ({}) or by --cluster.file",
-                machine_names());
     if (!request.search) return print_plan(planned(cfg), request);
-    std::optional<Machine> machine;
-    if (!cfg.cluster.measured()) machine = machine_of(cfg.cluster);
+    CHECK_INPUT(cfg.cluster.named() && !cfg.cluster.measured(),
+                "--plan=search compares times of GPUs: name them by --cluster.gpu ({}) or --cluster.file",
+                machine_names());
+    const Machine machine = machine_of(cfg.cluster);
     check_steps(cfg);
     take_open_settings(cfg);
-    return machine ? search_on(*machine, cfg, request) : search_this_machine(cfg, request);
+    const int ranks = cfg.parallel.ranks;
+    if (ranks > 0) return print_search(search(cfg, ranks, machine, estimate), machine, request);
+    return print_counts(search_counts(cfg, machine, estimate), machine, cfg.cluster, request);
 }
 
 }  // namespace PRECISION

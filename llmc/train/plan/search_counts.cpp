@@ -43,10 +43,10 @@ static std::vector<Estimate> within_limits(const CountedSearch& all, const Clust
 }
 
 // Numbers between the powers of two around `ranks`.
-static void add_eighths_around(int ranks, int most, std::set<int>& numbers) {
+static void add_eighths_around(int ranks, std::set<int>& numbers) {
     for (const int below : {ranks / 2, ranks})
         for (int i = 1; i < 8; i++)
-            if (below >= 1 && below * i % 8 == 0 && below + below * i / 8 <= most)
+            if (below >= 1 && below * i % 8 == 0 && below + below * i / 8 <= kMostGpus)
                 numbers.insert(below + below * i / 8);
 }
 
@@ -70,7 +70,7 @@ static int fewest_within_deadline(const std::vector<Estimate>& rows, ClusterConf
 // Numbers between powers of two that may keep the limits better than the rows do. More GPUs take less time
 // and cost more, except that the fewest that fit may cost more than a few more.
 static std::set<int> numbers_between(const CountedSearch& all, const std::vector<Estimate>& best,
-                                     const ClusterConfig& limits, const Machine& machine, int most) {
+                                     const ClusterConfig& limits, const Machine& machine) {
     std::set<int> around;
     if (!best.empty()) around.insert(best.front().ranks);
     if (best.empty() && !all.rows.empty() && limits.dollars > 0) {
@@ -82,25 +82,25 @@ static std::set<int> numbers_between(const CountedSearch& all, const std::vector
         around.insert(in_time > 0 ? in_time : fastest_of(all.rows, machine).ranks);
     }
     std::set<int> numbers;
-    for (const int ranks : around) add_eighths_around(ranks, most, numbers);
+    for (const int ranks : around) add_eighths_around(ranks, numbers);
     return numbers;
 }
 
 CountedSearch search_counts(const Config& cfg, const Machine& machine, const Estimator& estimate) {
-    return search_counts(cfg.cluster, machine, kMostGpus,
+    return search_counts(cfg.cluster, machine,
                          [&](int ranks) { return search(cfg, ranks, machine, estimate); });
 }
 
-CountedSearch search_counts(const ClusterConfig& limits, const Machine& machine, int most,
+CountedSearch search_counts(const ClusterConfig& limits, const Machine& machine,
                             const std::function<Search(int ranks)>& search_of) {
     CHECK_INPUT(limits.dollars == 0 || machine.dollars_per_hour > 0,
                 "cluster.dollars = {}: no price of {} is known; state it, as in --cluster.dollars_per_hour=2",
                 limits.dollars, machine.gpu);
     CountedSearch all;
-    for (int ranks = 1; ranks <= most; ranks *= 2) add_count(all, search_of(ranks));
+    for (int ranks = 1; ranks <= kMostGpus; ranks *= 2) add_count(all, search_of(ranks));
     std::vector<Estimate> best = within_limits(all, limits, machine);
     if (limits.days > 0 || limits.dollars > 0) {
-        for (const int ranks : numbers_between(all, best, limits, machine, most))
+        for (const int ranks : numbers_between(all, best, limits, machine))
             add_count(all, search_of(ranks));
         std::sort(all.rows.begin(), all.rows.end(),
                   [](const Estimate& a, const Estimate& b) { return a.ranks < b.ranks; });

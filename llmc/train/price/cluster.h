@@ -51,9 +51,7 @@ struct Machine {
     double spread = 0;
     // 1: plans are of another program, whose kernels take every size.
     int any_size = 0;
-    // No file has these two. Sides of weights are multiples of product_unit. Tables call a rank `noun`.
-    int product_unit = 8;
-    const char* noun = "GPU";
+    const char* noun = "GPU";           // tables call a rank so; no file has it
 
     template <class F>
     void visit(F&& f) {

@@ -103,7 +103,7 @@ static std::vector<MeasuredOp> ops_of(const RecordedStep& step) {
 }
 
 // Of steps by the time of their slowest rank. All ranks together.
-static RecordedStep measured_step(Model& model, Loader& data, const Measuring& how) {
+static RecordedStep measured_step(Model& model, Loader& data, double seconds) {
     const Axis& world = model.mesh.world;
     std::vector<std::pair<double, size_t>> times;
     std::vector<RecordedStep> steps;
@@ -118,7 +118,7 @@ static RecordedStep measured_step(Model& model, Loader& data, const Measuring& h
     run();  // touches memory for the first time
     const double first = run();
     times.emplace_back(first, 1);
-    const int more = int(std::min<double>(how.seconds / first, kMost));
+    const int more = int(std::min<double>(seconds / first, kMost));
     std::optional<Progress> progress;
     if (world.index == 0) progress.emplace("measure this machine", "steps", uint64_t(more));
     for (int done = 1; done <= more; done++) {
@@ -127,11 +127,10 @@ static RecordedStep measured_step(Model& model, Loader& data, const Measuring& h
         times.emplace_back(took, steps.size() - 1);
     }
     std::sort(times.begin(), times.end());
-    const size_t taken = how.taken == Taken::Median ? (times.size() - 1) / 2 : 0;
-    return std::move(steps[times[taken].second]);
+    return std::move(steps[times[(times.size() - 1) / 2].second]);
 }
 
-MeasuredStep measure_step(const Config& cfg, int ranks, const Measuring& how) {
+MeasuredStep measure_step(const Config& cfg, int ranks, double seconds) {
     const Config few = reduced(cfg, ranks);
     MeasuredStep measured = {.date = today(), .layers = few.model.layers, .ops = {}};
     std::mutex mutex;
@@ -151,7 +150,7 @@ MeasuredStep measure_step(const Config& cfg, int ranks, const Measuring& how) {
         model.allocate();
         model.zero.init_weights(1);
         Loader data(tokens, c.train.micro_batch, 0, mesh.dp.index, mesh.dp.size);
-        const RecordedStep step = measured_step(model, data, how);
+        const RecordedStep step = measured_step(model, data, seconds);
         const std::lock_guard lock(mutex);
         merge(measured.ops, ops_of(step), c.parallel.pp > 1);
         measured.seconds = std::max(measured.seconds, step.begins.back() - step.begins.front());

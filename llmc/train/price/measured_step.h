@@ -48,17 +48,10 @@ struct MeasuredStep {
     double copy_gbs() const;
 };
 
-// Steps of a measurement: one that touches memory, one more, and others for `seconds`, at most 15. The times
-// are of their median, or of the fastest: among models that are compared, a busy moment must hit none.
-enum class Taken : char { Median, Fastest };
-struct Measuring {
-    double seconds = 8;
-    Taken taken = Taken::Median;
-};
-
-// Measures steps of a reduced model on parallel.ranks threads of this machine. Exit code 78: too little
-// memory. REQUIRES: model.vocab, train.micro_batch and run.threads are resolved.
-using MeasureFunction = MeasuredStep(const Config& cfg, int ranks, const Measuring& how);
+// Measures steps of a reduced model on parallel.ranks threads of this machine: one that touches memory, one
+// more, and others for `seconds`, at most 15. The ops' times are those of the median step. Exit code 78: too
+// little memory. REQUIRES: model.vocab, train.micro_batch and run.threads are resolved.
+using MeasureFunction = MeasuredStep(const Config& cfg, int ranks, double seconds);
 namespace fp32 {
 MeasureFunction measure_step;
 }

@@ -36,19 +36,19 @@ TEST(a_number_between_powers_of_two_may_alone_keep_both_limits) {
     const Machine m = priced();
     const auto slower_and_cheaper = searched([](int ranks) { return 1000. / ranks + 10; });
     const ClusterConfig both = limits_of(350, 1035);
-    const CountedSearch found = search_counts(both, m, 1024, slower_and_cheaper);
+    const CountedSearch found = search_counts(both, m, slower_and_cheaper);
     const std::string text = counts_text(found, both, m, "");
     EXPECT(found.search.best.size() == 1 && found.search.best[0].ranks == 3 &&
            text.find("the cheapest within") != text.npos, "%s", text.c_str());
     const ClusterConfig neither = limits_of(250, 1035);
-    EXPECT(search_counts(neither, m, 1024, slower_and_cheaper).search.best.empty(), "both are kept");
+    EXPECT(search_counts(neither, m, slower_and_cheaper).search.best.empty(), "both are kept");
 }
 
 // 8 GPUs are the fewest, and wait for offload; 10 do not.
 TEST(the_fewest_gpus_that_fit_may_cost_more_than_the_next) {
     const Machine m = priced();
     const ClusterConfig budget = limits_of(0, 1500);
-    const CountedSearch found = search_counts(budget, m, 1024, searched([](int ranks) {
+    const CountedSearch found = search_counts(budget, m, searched([](int ranks) {
         if (ranks < 8) return double(INFINITY);
         return (ranks == 10 ? 1000. : 2000. + ranks) / ranks;
     }));
@@ -58,7 +58,7 @@ TEST(the_fewest_gpus_that_fit_may_cost_more_than_the_next) {
 
 TEST(numbers_of_gpus_go_to_16384) {
     std::vector<int> numbers;
-    search_counts({}, priced(), kMostGpus, [&](int ranks) {
+    search_counts({}, priced(), [&](int ranks) {
         numbers.push_back(ranks);
         return Search();
     });

@@ -220,6 +220,7 @@ TEST(mistakes_are_one_line) {
         {"--plan=serach", "serach"},
         {"--plan --cluster.gpu=b9000", "b9000"},
         {"--plan=search --parallel.ranks=8", "cluster.gpu"},
+        {"--plan=search --cluster.gpu=auto", "--cluster.gpu"},
         {"--plan --cluster.gpu=h100 --cluster.network_gbs=-1", "network_gbs", 2},    // and its meaning
         {"--plan --cluster.gpu=h100 --run.precision=fp64", "bf16 or fp32"},
         {"--plan=search --cluster.file=scripts/machines/a100.json --run.precision=fp64", "bf16 or fp32"},
