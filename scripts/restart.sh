@@ -15,8 +15,8 @@ cd "$(dirname "$0")/.." || exit 78
 limit=${RESTARTS:-3} pause=${PAUSE:-5}
 [ $# -gt 0 ] || { echo "usage: scripts/restart.sh COMMAND ..." >&2; exit 78; }
 
-# run.dir: of the command line, --run.dir=DIR or --run.dir DIR, else of the first argument outside options
-# that is a config, the folder of a run or of a step, or a preset's name
+# run.dir is the option --run.dir=DIR or --run.dir DIR of the command line. Without the option, the first
+# other argument decides: a config, the folder of a run or of a step, or a preset's name.
 run_dir="" config="" folder="" option=""
 first_argument() {
     local name=${1%/} run=""

@@ -11,7 +11,7 @@ void note_terminals();
 void note_terminals(bool out, bool err);        // the answers of a program before this one
 // Characters a line of the terminal holds; 0: not known.
 int terminal_columns();
-// What a line begins with on descriptor 1 or 2: on a terminal it replaces a line that is redrawn.
+// The start of a line on descriptor 1 or 2: on a terminal it erases a redrawn line.
 const char* line_start(int descriptor);
 
 // The text as valid UTF-8 without control characters but newline and tab; other bytes become U+FFFD.

@@ -1,3 +1,7 @@
+// Room comm: the mesh of ranks: axes, collectives, and decisions that all ranks take together.
+// Called by model (axis tp alone) and by train/. Transports are below, in comm/transport.
+// The room knows pointers and counts. It does not know the meaning of a tensor.
+//
 // An axis of the mesh of ranks. Collectives have NCCL's names and arguments: pointers, counts of elements.
 //
 // Collectives on an axis of size 1 return their input without a copy: callers need no case for size 1. send,

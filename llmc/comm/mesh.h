@@ -11,10 +11,10 @@ struct GridSlice {
     struct Digit {
         int size, stride;
     };
-    int size = 1, index = 0;            // number of ranks; the rank's own index
-    int lowest = 0;                     // the rank where the axes that vary have index 0
-    int first = 0, step = 1;            // of a part: which ranks of the whole slice
-    std::array<Digit, 8> digits = {};   // axes of several ranks that vary, the innermost first
+    int size = 1, index = 0;            // number of members; the rank's own index among them
+    int lowest = 0;                     // rank with index 0 on every varying axis
+    int first = 0, step = 1;            // members: every step-th rank of the whole slice, from `first` on
+    std::array<Digit, 8> digits = {};   // varying axes of several ranks, the innermost first
     size_t axes = 0;
 
     int rank(int i) const {

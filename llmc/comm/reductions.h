@@ -4,9 +4,9 @@
 
 #include "llmc/base/numbers/dtype.h"
 
-// Copies of bytes have no precision; callers use those of fp32, which every build has. copy_between(): host
-// or device memory, complete on return. settle(): returns when this rank's ops and copies on the device of
-// `memory` are complete.
+// Copies of bytes have no precision: callers of any precision use these. copy_between(): memory of the host
+// or a device; the copy is complete on return. settle(): waits for this rank's ops and copies on the device
+// of `memory`.
 namespace fp32 {
 void copy_between(void* out, const void* in, size_t bytes);
 void settle(const void* memory);

@@ -56,10 +56,10 @@ inline bool any_of(const Axis& ranks, bool mine) {
     return sum_over<1>(ranks, {double(mine)})[0] > 0 && !only_walks();
 }
 
-// Decisions that ride on the small all-gather of each step (train/run/step_statistics.h): every rank sends
-// a number for each Word, and the host receives the sums over ranks when it reads the step. On a GPU the host
-// reads a step after the next step has begun. So the sums may be older than the work that ranks vote about.
-// Sums include that work once `read` exceeds the value of `sent` at the start of the work.
+// Decisions on the small all-gather of each step (train/run/step_statistics.h). Every rank sends a number for
+// each Word. The host receives the sums over ranks when it reads the step, on a GPU after the next step has
+// begun: sums may be older than the work that ranks vote about. Sums include the work once `read` exceeds the
+// value of `sent` at the start of the work.
 struct Votes {
     // kSave, kStop: the rank received such a signal. kDone, kFailed: the rank's phase of a save succeeded,
     // failed; both 0: the phase is running.
@@ -79,9 +79,9 @@ struct Votes {
     Signals asked() const { return {.save = sums[kSave] > 0, .stop = sums[kStop] > 0}; }
 };
 
-// Runs work() on rank 0 while the other ranks wait and see its progress: each beat() of the rank's thread, at
-// most every 0.1 s, is a small gather over the job. work() calls no collectives. heartbeat: beat(). Ranks on
-// threads with a GPU each wait in comm::idle_barrier() instead, as work() may allocate device memory.
+// Runs work() on rank 0 while the other ranks wait and see its progress: a beat() of the rank's thread is a
+// small gather over the job, at most every 0.1 s. work() calls no collectives. heartbeat: beat(). Ranks on
+// threads with a GPU each wait in comm::idle_barrier(), because work() may allocate device memory.
 // Collective over the job.
 using Heartbeat = std::function<void()>;
 void run_on_rank_0(const Axis& world, const std::function<void(const Heartbeat& heartbeat)>& work);

@@ -1,3 +1,7 @@
+// Room ops: what both backends share: the list of operations, the walk that records them, memory plans.
+// Called by comm, model, train/step, train/run and the planner (train/price).
+// The room knows shapes of tensors. It knows no rank, no model and no list of layers.
+//
 // Every operation, in the namespace of each backend; `ops::` is the backend of this binary's model.
 #pragma once
 #include <cstddef>

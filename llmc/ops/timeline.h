@@ -3,9 +3,9 @@
 // Ops and collectives come from their records in the walk: with a timeline, Walk::record() notes the time.
 // Host work between them is named by a Timed scope.
 //
-// An op does not say when it returns. It ends where the rank begins its next op or Timed scope, or where the
-// scope around the op ends: microseconds of host code between two ops count as the first op, and longer host
-// work needs a Timed scope. Scopes, collectives and waits for collectives end exactly where they do.
+// The end of an op is not recorded. An op ends where the rank begins its next op or Timed scope, or where the
+// scope around the op ends. Microseconds of host code between two ops count as the first op; longer host work
+// needs a Timed scope. Scopes, collectives and waits for collectives have exact ends.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -46,9 +46,9 @@ inline constexpr unsigned kGradientAxes = [] {
     return axes;
 }();
 
-int model_ranks(const ParallelConfig& p);           // ranks of a copy of the model: of all axes but dp
+int model_ranks(const ParallelConfig& p);           // ranks of one copy of the model: all axes except dp
 MeshShape mesh_shape(const ParallelConfig& p, int ranks);       // REQUIRES: model_ranks() divides ranks
-// Why parallel.order names no order of these axes; empty: it names one.
+// The mistake in parallel.order; empty: the setting is valid.
 std::string order_mistake(const ParallelConfig& p, int dp);
 
 int ranks_of(const MeshShape& s, unsigned axes = kAllAxes);     // product of the sizes of these axes

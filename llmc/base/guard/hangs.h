@@ -13,8 +13,8 @@
 inline constexpr double kCourtesy = 2;      // seconds beyond the limit before a waiting rank is blamed
 
 // Seconds without progress that count as a hang. asked: run.hang_timeout; 0: five times the slowest step so
-// far, at least a minute. starting: the rank is in Phase::Start (measuring, first touch of memory), whose
-// limit is at least a minute too.
+// far, at least a minute. starting: the rank is in Phase::Start (measuring, first touch of memory); the limit
+// is at least a minute.
 double hang_limit(double asked, double slowest_step, bool starting);
 
 struct HangFinder {

@@ -42,11 +42,10 @@ struct ProgressPage {
     std::atomic<bool> all_is_shown;         // output waits for its reader, and is never dropped
     std::atomic<bool> expected;             // the exit code is intended
     std::atomic<double> hang_timeout;       // run.hang_timeout
-    // Ranks of other processes, by their files in run.dir (train/log/rank_file.h): how often one of them was
-    // seen to make progress; the seconds that this news may take; a rank whose file is not written any more.
-    std::atomic<uint64_t> others;
-    std::atomic<double> news_delay;
-    SharedWord silent_other;                // "rank 3 on node2"; empty: none
+    // Ranks of other processes, by their files in run.dir (train/log/rank_file.h).
+    std::atomic<uint64_t> others;           // count of their visible progress
+    std::atomic<double> news_delay;         // seconds until progress is visible, at most
+    SharedWord silent_other;                // a rank with an old file: "rank 3 on node2"; empty: none
     RankProgress ranks[kMostRanks];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<double>::is_always_lock_free);

@@ -1,3 +1,7 @@
+// Room base/host: the machine and the build: cores, memory, threads, versions, files kept for the user.
+// Called at the start of programs, by the memory plan and by reports.
+// The room knows no setting and no model.
+//
 // The machine below this process, as reported by Linux. 0 or empty: not reported.
 #pragma once
 #include <cstddef>

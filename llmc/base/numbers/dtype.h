@@ -1,3 +1,7 @@
+// Room base/numbers: number formats, vectors of a CPU, random numbers by a counter.
+// Called by rooms that compute or store numbers: io/files, ops, comm, model, train.
+// The room knows values and arrays. It knows no tensor.
+//
 // Number formats, and the namespace per precision.
 //
 // Numeric files are compiled once per precision with -DPRECISION=fp32, bf16 or fp64. Each definition is

@@ -1,3 +1,7 @@
+// Room comm/transport: starts ranks and moves their messages: threads of a process, MPI, NCCL, TCP.
+// main() calls run_ranks(); collectives arrive through the table of functions in comm/group.h.
+// The room knows bytes, hosts and GPUs. It knows no model.
+//
 // From one process, or the processes of mpirun, to ranks with a mesh.
 #pragma once
 #include <functional>

@@ -14,11 +14,11 @@ struct Placement {
     char host[64];
     char boot[40];                  // id of the host's boot: tells hosts of the same name apart
     cpu_set_t cores;
-    int host_cores;                 // that the launcher could have given to the ranks of the host; 0: unknown
+    int host_cores;                 // cores that the launcher can give to the host's ranks; 0: unknown
     int gpus;                       // visible to the rank; 0 in a CPU run
     int processors;                 // streaming multiprocessors (SMs) of the smallest visible GPU
     uint64_t shared_memory;         // bytes of /dev/shm; 0: unknown
-    char address[kMostGpus][16];    // of each, on the bus
+    char address[kMostGpus][16];    // of the GPUs, on the bus
 };
 using Placements = std::vector<Placement>;       // by rank
 Placement own_placement(bool with_gpus);

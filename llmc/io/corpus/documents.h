@@ -1,3 +1,6 @@
+// Room io/corpus: the work of ./tokenize: documents of many files, a vocabulary trained on them, shards.
+// Called by ./tokenize alone. The room knows no training run: it leaves a tokenizer file and shards.
+//
 // Documents: the input of ./tokenize, as a stream of chunks in bounded memory. inputs.h has the kinds of
 // files.
 //

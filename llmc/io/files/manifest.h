@@ -52,7 +52,7 @@ std::optional<Manifest> parse_manifest(std::string_view text, std::string* error
 std::optional<Manifest> parse_manifest_head(std::string_view text, std::string* error);
 inline constexpr uint64_t kMostManifest = uint64_t(1) << 34;        // bytes of a text
 
-// What rank 0, which has verified a checkpoint, sends to the ranks that read it: all but the files.
+// The manifest without its files, as bytes: rank 0 verifies a checkpoint and sends these to all other ranks.
 std::string packed(const Manifest& m);
 Manifest unpacked(std::string_view bytes);      // REQUIRES: of packed(), by the same program
 

@@ -1,3 +1,7 @@
+// Room io/files: formats of files, and the disk: token shards, weight files, manifests, rows that grow.
+// Called by io/text, io/corpus, train/data, train/save and train/log.
+// The room knows a tensor as a name, a shape and bytes. It knows no device, no model and no setting.
+//
 // Token shards: llm.c's format.
 //
 //     256 int32 header

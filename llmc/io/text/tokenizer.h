@@ -1,3 +1,7 @@
+// Room io/text: reads tokenizer files, turns text into ids and ids into text, applies chat templates.
+// Called by ./tokenize, io/corpus, and train/ for prompts, tasks and exports.
+// The room knows one text at a time. It knows no corpus and no model.
+//
 // A byte-level BPE: the vocabulary and its operations.
 //
 // Every id but end-of-text (and other added tokens of a foreign file) is a sequence of bytes. With an id for

@@ -18,11 +18,11 @@ struct Merge { uint32_t left, right, id; };     // two ids become one; rank is t
 enum AddedBits : uint8_t {
     kAdded = 1,             // no merge yields the id; without the next bit a control token
     kInTexts = 2,           // "special": false, or GGUF's user-defined: found in every text
-    kUnusedId = 4,          // GGUF's unused: a name that fills up
+    kUnusedId = 4,          // GGUF's unused: a filler
     kNormalized = 16,       // found in the normalized text
     kSingleWord = 32,       // not within a word
-    kLeftStrip = 64,        // takes the white space before it along
-    kRightStrip = 128,      // and behind it
+    kLeftStrip = 64,        // takes the white space on its left
+    kRightStrip = 128,      // takes the white space on its right
 };
 
 struct Vocabulary {
@@ -39,8 +39,8 @@ struct Vocabulary {
     bool ignore_merges = false;         // a word in the vocabulary becomes its token, without merges
     int64_t bos = -1, eos = -1;         // -1: unknown
     bool adds_bos = false, adds_eos = false;    // a text begins with bos, ends with eos
-    bool prefix_space = false;          // a text that begins with no space gets one
-    bool end_appended = false;          // no file names an end-of-text: it follows the file's tokens
+    bool prefix_space = false;          // a space goes before a text that begins without one
+    bool end_appended = false;          // the end-of-text follows the file's tokens: no file names one
     std::string chat_template;          // from the file (chat.h); may be empty
 
     uint32_t size() const { return uint32_t(added.size()); }

@@ -1,3 +1,6 @@
+// Room io/unicode: classes of characters, normalization, and the pre-tokenizations that split a text.
+// Called by io/text and io/corpus. The room reads no file and knows no vocabulary.
+//
 // Classes of characters, and a fast check of UTF-8.
 #pragma once
 #include <cstddef>

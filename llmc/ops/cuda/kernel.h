@@ -1,3 +1,6 @@
+// Room ops/cuda: the operations on GPUs. A file has device functions, then kernels, then launchers.
+// Called through ops:: by comm, model and train/. The room knows no rank and no model.
+//
 // Included by every kernel file: shared memory, 16-byte packs, reductions, launch().
 //
 // The same sources are compiled by nvcc and, with -DCUDA_EMU, by g++ against test/emulator. So: kernels start

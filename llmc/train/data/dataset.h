@@ -1,3 +1,7 @@
+// Room train/data: which tokens a sample has; micro-batches of samples, read ahead by a thread.
+// Called by train/step, train/run and train/save (hashes of the files).
+// The room knows the index of a rank among the data-parallel ranks. It knows no mesh and no model.
+//
 // The tokens of a sample: a pure function of (seed, sample index).
 //
 // A set is a stream of tokens, its shards joined in the order of their names. With context T, row i is
@@ -89,7 +93,7 @@ int vocab_of(const Dataset& set);
 // A permutation of [0, n) as a function: a Feistel network on the next power of four, walked until inside.
 uint64_t permute(uint64_t i, uint64_t n, uint64_t key, uint64_t stream);
 
-// The stream of sample i, and the number of earlier samples of that stream: at every i the shares are exact
-// to half a sample with two streams, and to two samples with any number of streams.
+// The stream of sample i, and the number of earlier samples of that stream. At every i the shares are exact:
+// to half a sample with two streams, to two samples with any number of streams.
 struct Pick { size_t stream; uint64_t index; };
 Pick pick(uint64_t i, const std::vector<uint64_t>& weights);

@@ -1,3 +1,6 @@
+// Room train/explore: the page of --explore: settings as sliders, drawings of memory, step and speed.
+// Called by main(). The planner computes every number; the room knows settings and answers.
+//
 // The program behind --explore: a page to plan with.
 #pragma once
 #include "llmc/train/explore/explore_service.h"

@@ -1,3 +1,7 @@
+// Room train/log: what a run reports: screen, metrics.jsonl, files of ranks, traces, health.
+// Called by train_gpt.cu and train/run. The room measures time, traffic and energy of a step.
+// The room changes no bit of training.
+//
 // The log of a run: lines on the screen, rows in run.dir/metrics.jsonl. Every rank constructs and calls
 // RunLog; only rank 0 writes.
 #pragma once

@@ -9,13 +9,12 @@
 #include "llmc/base/config/config.h"
 #include "llmc/comm/mesh.h"
 
-// A thread of the process's first rank reads the progress page four times a second. From the first loading
-// on, or after ten seconds, the thread replaces the file every two seconds, or four times in
-// run.hang_timeout, and less often in large jobs: the job writes 16 files a second at most. While all ranks
-// of the process wait, the thread reads what other processes do (other_ranks.h), so that nobody who waits
-// for a slow rank is taken for the hang; the process of rank 0 always reads, for all. The supervisor reads
-// and writes no file: whoever ends hangs must never wait for a disk. A file that cannot be written is left
-// out. The end of the run removes the file.
+// A thread of the process's first rank reads the progress page four times a second. The thread replaces the
+// file every two seconds, or four times in run.hang_timeout: from the first loading on, or after ten seconds.
+// Large jobs write less often: a job writes 16 files a second at most.
+// While all ranks of the process wait, the thread reads the files of other processes (other_ranks.h): a rank
+// that waits for a slow rank is no hang. The process of rank 0 always reads. The supervisor uses no file,
+// because a disk may stall. A failed write is skipped. The end of the run removes the file.
 struct RankFile {
     // Later ranks of a process, ranks without a supervisor, and a single rank that only reads, write nothing.
     RankFile(const Config& cfg, const Mesh& mesh, bool trains);

@@ -1,3 +1,7 @@
+// Room train/price: seconds of a step on a machine, measured or described: ops, collectives, stages.
+// Called by train/plan and train/explore.
+// The room prices the walk of a real step. It lists no op and no shape of the model.
+//
 // A machine: what its devices and links are worth, from a file of scripts/machines/ and the settings
 // cluster.*.
 #pragma once
@@ -23,18 +27,18 @@ struct Machine {
     double memory_gb = 0;
     double bf16_tflops = 0;  // dense matrix products with FP32 sums, as the maker states
     double fp32_tflops = 0;  // the same of FP32 inputs (TF32 is not used)
-    double reached = 0;      // share of these that large products reach
-    ReachedBy reached_by = {};  // the same by dtype and size, where that is known
+    double reached = 0;      // share of these rates that large products reach
+    ReachedBy reached_by = {};  // the same by dtype and size; empty: unknown
     double attention = 0;    // share that causal attention reaches, forward and backward together
-    double copy_gbs = 0;     // bytes read plus bytes written, as a large copy reaches
-    double host_gbs = 0;     // between a device and its host, each way
-    double launch_us = 0;    // of an op, beside its work
-    int units = 0;           // multiprocessors, or cores: products are cut into as many tiles at once
+    double copy_gbs = 0;     // rate of a large copy: bytes read plus bytes written
+    double host_gbs = 0;     // rate between a device and its host, each way
+    double launch_us = 0;    // time of an op beside its work
+    int units = 0;           // multiprocessors, or cores: tiles of a product that run at once
     int gpus_per_node = 0;
-    double node_gbs = 0;     // of a GPU to the others of its node, each way
+    double node_gbs = 0;     // rate of a GPU to other GPUs of its node, each way
     double node_us = 0;      // latency of a message inside a node
     double nvls = 0;         // share of node_gbs that an all-reduce in NVSwitch reaches (NVLS); 0: none
-    double network_gbs = 0;  // of a GPU to other nodes, each way, while all GPUs of its node send
+    double network_gbs = 0;  // rate of a GPU to other nodes, each way, while all GPUs of its node send
     double network_us = 0;
     int rails = 0;               // adapters of a node, each for equally many neighbours; 0: one for each GPU
     int pod_gpus = 0;            // GPUs that a fat tree connects at full rate; 0: all
@@ -43,7 +47,7 @@ struct Machine {
     double watts = 0;             // of a GPU and its share of the node, under load; 0: unknown
     double dollars_per_hour = 0;  // of a GPU, rented; 0: unknown
     // Hours of one GPU between failures that end the job: 419 in 54 days of 16,384 H100 (Llama 3, arXiv
-    // 2407.21783, section 3.3.4). What a restart takes and a node writes are assumed.
+    // 2407.21783, section 3.3.4). restart_seconds and disk_gbs are assumed.
     double failure_hours = 50700;
     double restart_seconds = 600;
     double disk_gbs = 5;
@@ -101,7 +105,7 @@ Machine machine_of(const ClusterConfig& c);
 // Watts, price and failures of cluster.*, where they are set.
 void take_costs(Machine& m, const ClusterConfig& c);
 
-// text: JSON of the file `name`. Keys of a file change the machine of the table that its "gpu" names, or
-// `gpu` where the file names none; other files state every number but watts,
+// text: JSON of the file `name`. The file's keys change a machine of the table: the one that the key "gpu"
+// names, else `gpu`. A file of a machine outside the table states every number except watts,
 // dollars_per_hour, nvls, rails, pod_gpus, reached_by, spread and any_size.
 Machine parse_machine(std::string_view text, const std::string& name, const std::string& gpu = "");

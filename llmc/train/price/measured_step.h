@@ -1,8 +1,8 @@
 // A step measured on this machine: what each of its ops took. cluster.gpu=auto prices a plan by these times.
 //
 // Ops on a CPU follow no roofline: caches, threads and the other ranks decide. So each op of the plan has the
-// time of the same op (its name and all its sizes) in real steps of a model with fewer layers, which has
-// every op of a block, on as many ranks and threads as are planned.
+// time of the same op (equal name, equal sizes) in real steps. The measured model has fewer layers, with
+// every op of a block. It runs on the planned number of ranks and threads.
 #pragma once
 #include <array>
 #include <optional>

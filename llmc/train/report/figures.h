@@ -1,3 +1,7 @@
+// Room train/report: the table of figures, and the formats of other programs: TensorBoard, Prometheus,
+// Chrome's traces. Called by train/log, which writes, and train/watch, which reads.
+// The room knows names and numbers. It does not know how a figure is measured.
+//
 // The figures of a run: a row each in figures.json. Derived from the rows: metrics.jsonl, the event file, the
 // metrics for Prometheus, the columns on the screen, the charts of the page, the panels of scripts/plot.py. A
 // new figure is a row there, and a value where it is measured.

@@ -41,8 +41,8 @@ double matmul_tflops();
 // measured, or the best of earlier runs with equal precision and threads, from the user's cache.
 double best_tflops(double measured);
 
-// The matmul rate behind mfu, in TFLOP/s, summed over the ranks: log.peak_tflops if set; else the best rate
-// that runs of this user have measured (CPU), or the maker's figure (GPU). 0: unknown for a rank.
+// The matmul rate behind mfu, in TFLOP/s, summed over the ranks. A rank's rate is log.peak_tflops if set,
+// else on a CPU the best rate of this user's runs, on a GPU the maker's figure. 0: a rank has no known rate.
 double peak_tflops(const Axis& ranks, const LogConfig& log);
 
 }  // namespace PRECISION

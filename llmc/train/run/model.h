@@ -63,15 +63,14 @@ private:
 // Norm, clip and update of a step, as the main loop writes them out: for walks, benchmarks and tests.
 void enqueue_update(Model& model, double lr, int64_t step);
 
-// The parts of a run to walk: a step of `micros` micro-batches (0: by the settings), an evaluation of
-// `evaluated` rows over all ranks (0: no evaluation), a text after `prompt` ids (0: no text), scores of tasks
-// where there are tasks. measured: the step takes statistics of tensors, where the settings ask for any.
+// The parts of a run to walk.
 struct WalkedRun {
-    int micro_batch, micros;
+    int micro_batch, micros;            // micros: micro-batches of the step; 0: as the settings say
     bool trains = true;
-    uint64_t evaluated = 0;
-    size_t prompt = 0;
-    bool generates = false, scores = false, measured = false;
+    uint64_t evaluated = 0;             // rows of an evaluation, over all ranks; 0: no evaluation
+    size_t prompt = 0;                  // ids before a text; 0: no text
+    bool generates = false, scores = false;
+    bool measured = false;              // with the statistics of tensors that the settings ask for
 };
 // Micro-batches of Model::step: enough for every op of a step, as the first, the last and one between differ;
 // more with several chunks.

@@ -1,3 +1,7 @@
+// Room train/run: the parts that train_gpt.cu joins (memory, data, tuning, the log of steps), and the
+// programs --generate, --evaluate and --export. Called by main() and train_gpt.cu; the planner walks Model.
+// The room knows training as a whole. It knows no price, no plan and no page.
+//
 // The programs of ./train_gpt in each precision: train() is in train_gpt.cu, the others in programs.cpp.
 //
 // check_export: reads an export back and computes logits; other logits end in fatal().

@@ -1,3 +1,7 @@
+// Room train/save: checkpoints: written beside training, verified, found again, loaded on any mesh.
+// Called by train_gpt.cu and train/run; train/log, train/watch and train/plan look into run folders by it.
+// The room knows the state of a rank as arrays of tensors. It does not know how a step computes.
+//
 // The checkpoints of a run: folders run.dir/step_N with the weights, master weights and moments of all ranks
 // (rank_state.h), the settings, the tokenizer, and a manifest (io/files/manifest.h) by which any mesh finds
 // its share.

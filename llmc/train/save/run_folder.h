@@ -41,7 +41,7 @@ std::optional<bool> is_locked(const Fd& lock_file);
 // checkpoint and so starts anew. Creates no file.
 void check_run_dir(const Config& cfg);
 
-// Checks that all ranks see a file that rank 0 creates in run.dir, at the latest after so many looks. sees:
-// whether a file exists.
+// Checks that every rank sees a file that rank 0 creates in run.dir. A rank looks `looks` times at most, with
+// pauses of pause_ms. sees(path): whether the file exists.
 void check_shared(const std::string& run_dir, const Axis& world, bool (*sees)(const std::string&),
                   int looks = 240, int pause_ms = 250);

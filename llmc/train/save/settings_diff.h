@@ -6,9 +6,9 @@
 #include "llmc/train/data/contents.h"
 
 struct SettingsDiff {
-    std::string table;           // checkpoint, now, effective: a row per changed key; empty: no change
-    std::string refused;         // keys that change the math and are not in checkpoint.override
-    std::string changes;         // of these, as "optimizer.kind adamw -> muon, ..."; long values are left out
+    std::string table;           // of checkpoint, now, effective: a row per changed key; empty: no change
+    std::string refused;         // keys that change the math, without those of checkpoint.override
+    std::string changes;         // refused keys as "optimizer.kind adamw -> muon, ...", without long values
 };
 
 // Settings that change the math are model, data, optimizer, run.seed, run.precision, train.batch_tokens, and

@@ -1,3 +1,7 @@
+// Room train/score: scores of tasks: task files, requests, passes over the model, answers, accuracies.
+// Called by train/run for --evaluate and eval.tasks; train/log writes the results.
+// The room knows log probabilities of tokens. It knows no checkpoint and no file of a run.
+//
 // Tasks: questions with answers to choose from, as a JSON lines file. data/README.md has the format.
 #pragma once
 #include <array>

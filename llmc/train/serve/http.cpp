@@ -11,12 +11,12 @@
 #include "llmc/base/host/start_thread.h"
 
 static constexpr size_t kMostHead = 1 << 16;        // bytes of the head of a request
-static constexpr size_t kMostIncoming = 200;        // connections with a part of a request
-static constexpr size_t kMostWhole = 200;           // whole requests, which wait for a thread
-static constexpr int kReads = 16;                   // in a row from one connection
-static constexpr int kWakeMs = 200;                  // milliseconds between looks at deadlines
-static constexpr double kSendSeconds = 30;          // to send an answer, or a part of a stream
-static constexpr double kDropSeconds = 1;           // to read the rest of a refused request
+static constexpr size_t kMostIncoming = 200;        // connections whose request is incomplete
+static constexpr size_t kMostWhole = 200;           // complete requests that wait for a thread
+static constexpr int kReads = 16;                   // most reads in a row from one connection
+static constexpr int kWakeMs = 200;                 // milliseconds between two checks of deadlines
+static constexpr double kSendSeconds = 30;          // limit for sending an answer or a part of a stream
+static constexpr double kDropSeconds = 1;           // limit for reading the rest of a refused request
 
 // ---------------------------------------------------------------------------------------------------------
 // requests

@@ -1,3 +1,6 @@
+// Room train/serve: serves a page over HTTP: server, access rule, the loop, script that pages share.
+// Called by train/watch and train/explore. The room does not know what a page shows.
+//
 // A page that this program serves over HTTP: its server, its readers, and the loop until a signal.
 #pragma once
 #include <functional>

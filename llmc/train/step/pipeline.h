@@ -1,3 +1,7 @@
+// Room train/step: what a step is: schedule, pipeline, ZeRO, gradient norm, optimizers, learning rate.
+// Called by train_gpt.cu, train/run and train/score; train/save reads and restores its state.
+// The room follows the tables of model/. It knows no formula of a layer.
+//
 // Runs this rank's forwards and backwards of a step, and its forwards of an evaluation.
 #pragma once
 #include <optional>

@@ -13,7 +13,7 @@ struct Columns {
     std::vector<uint64_t> index;                    // of each row in the file, among rows of its kind
     std::vector<bool> marked;                       // rows that thinning never removes; at most kMarked
     uint64_t seen = 0;                              // rows in the file
-    // Grows with each change that is no appended row: a new column, a thinning.
+    // Counts changes other than appended rows: new columns, thinnings.
     uint64_t generation = 0;
 
     static constexpr size_t kMarked = 512;

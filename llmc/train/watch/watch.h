@@ -1,3 +1,6 @@
+// Room train/watch: the pages of --watch and --report: curves, ranks, scores of the runs below a folder.
+// Called by main(). The room knows a run by its files alone, and changes none of them.
+//
 // The program behind --watch: a page of all runs below a folder.
 #pragma once
 #include <string>

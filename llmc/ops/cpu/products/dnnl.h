@@ -1,3 +1,6 @@
+// Room ops/cpu/products: products of matrices on CPUs, by oneDNN or by plain loops, with activations.
+// Called through ops:: as decl/matmul.h, and by ops/cpu. The room knows sizes. It knows no layer.
+//
 // Matmuls by oneDNN of any version. A build without oneDNN computes nothing here.
 #pragma once
 #include <cstddef>

@@ -1,3 +1,7 @@
+// Room ops/cuda/attention: attention on GPUs, by FP32 kernels and by tensor cores.
+// Called through ops:: as decl/attention.h; ops/cuda/tuning times the variants.
+// The room knows offsets of queries and keys. It knows no axis of the mesh.
+//
 // The kernels that attention.cu chooses between.
 #pragma once
 #include <span>

@@ -1,3 +1,6 @@
+// Room ops/cuda/device: the CUDA runtime: devices, streams, checked calls, waits, the launch of kernels.
+// Called by the other rooms of ops/cuda, and by comm/transport for NCCL. The room knows no operation.
+//
 // The CUDA runtime for host code: checked calls, this rank's device and stream, and launch(), the only launch
 // of kernels.
 #pragma once

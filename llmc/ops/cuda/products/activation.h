@@ -1,3 +1,7 @@
+// Room ops/cuda/products: products of matrices on GPUs, with bias, activation and their gradients.
+// Called through ops:: as decl/matmul.h; cuBLASLt computes the products (ops/cuda/gemm.h).
+// The room knows sizes. It knows no layer.
+//
 // What matmul.cu asks of activation.cu.
 #pragma once
 #include "llmc/ops/ops.h"

@@ -1,3 +1,7 @@
+// Room ops/cuda/tuning: times the candidates of products and attention on this GPU, keeps the fastest.
+// train/run/kernel_choices calls it before the first step; the kernels ask for their choice.
+// The room knows the tasks of a walk. It knows no model.
+//
 // Choices: which candidate runs each task on this GPU.
 //
 // A task is a product, or a pass of attention, of given sizes. Its candidates compute the same result by

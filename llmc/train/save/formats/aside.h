@@ -1,5 +1,5 @@
-// An export beside its place: written and read back there, then renamed. Until then the files in its place
-// stay as they are: a full disk, a kill or a copy that cannot be used changes none of them.
+// An export beside its place: written there, read back, then renamed. Until the rename the old files stay
+// unchanged, also after a full disk, a kill or a failed check.
 #pragma once
 #include <functional>
 #include <string>

@@ -1,3 +1,7 @@
+// Room train/save/formats: reads and writes models of other programs: Hugging Face, GGUF, llm.c.
+// Called by train/save for model.init and by train/run for --export.
+// The room knows whole tensors in FP32. It knows no rank and no mesh.
+//
 // Models of other programs by name, such as "hf:DIR": the table of formats, and its interface to train/.
 #pragma once
 #include <string>
