@@ -22,7 +22,7 @@ struct Whole {
     Whole(const Dims& d, const Part& part)
         : d(d), layout(make_layout(d, part)), params(layout.size()), grads(layout.size()) {
         for (const Tensor& t : layout.tensors)
-            for_each_run(t, 0, t.param.count(), [&](size_t local, size_t global, size_t n) {
+            for_each_run(t, {0, t.param.count()}, [&](size_t local, size_t global, size_t n) {
                 for (size_t i = 0; i < n; i++) params[t.start + local + i] = weight(t, global + i);
             });
     }
@@ -149,7 +149,7 @@ struct Global {
     void add(Rank& r) {
         std::lock_guard lock(writing);
         for (const Tensor& t : r.weights.layout.tensors)
-            for_each_run(t, 0, t.param.count(), [&](size_t local, size_t global, size_t n) {
+            for_each_run(t, {0, t.param.count()}, [&](size_t local, size_t global, size_t n) {
                 for (size_t i = 0; i < n; i++) {
                     sum[t.global + global + i] += double(r.weights.grads[t.start + local + i]);
                     times[t.global + global + i]++;

@@ -53,8 +53,8 @@ struct Tiny {
     void set_logit_rows(int n) { model.gpt.logit_rows = std::min(n, model.gpt.logit_rows); }
 
     real* masters() {
-        real* const masters = model.zero.master();
-        return masters ? masters : reinterpret_cast<real*>(model.zero.params);
+        const StateSlot* const masters = model.zero.masters();
+        return masters ? masters->memory : reinterpret_cast<real*>(model.zero.params);
     }
     real* state(const std::string& name) const {
         for (const StateSlot& slot : model.zero.state)

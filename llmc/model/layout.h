@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/base/numbers/interval.h"
 #include "llmc/model/params.h"
 
 // Blocks begin to end - 1 of the blocks here, run together. The chunk that embeds turns tokens into the
@@ -71,6 +72,8 @@ struct Layout {
     size_t size(int bucket) const { return buckets[size_t(bucket) + 1] - buckets[size_t(bucket)]; }
     size_t size() const { return buckets.back(); }
     int count() const { return int(buckets.size()) - 1; }
+    // A tensor without padding, counted from the start of its bucket.
+    Interval in_bucket(const Tensor& t) const { return {t.start - start(t.bucket), t.param.used()}; }
 };
 
 inline constexpr size_t kTensorAlign = 64;
@@ -83,13 +86,13 @@ Layout make_layout(const Dims& d, const Part& part, size_t shards = 1,
 std::vector<Tensor> whole_tensors(const Dims& d);
 
 // Calls f(local, global, n) for each run of elements of t that is contiguous here and in the whole tensor,
-// within elements first .. first + count of t as stored: `n` elements, from `local` on in the tensor here,
-// from `global` on in the whole tensor. Padding is left out.
-template <class F> void for_each_run(const Tensor& t, size_t first, size_t count, F&& f) {
+// within some elements of t as stored: `n` elements, from `local` on in the tensor here, from `global` on in
+// the whole tensor. Padding is left out.
+template <class F> void for_each_run(const Tensor& t, Interval elements, F&& f) {
     const Param& p = t.param;
     const bool rows_join = p.cols == p.whole_cols;
     const size_t cols = size_t(p.cols), whole_cols = size_t(p.whole_cols);
-    for (size_t at = first, end = first + count, n; at < end; at += n) {
+    for (size_t at = elements.begin, end = elements.end(), n; at < end; at += n) {
         // Of the matrix that has the row: first row, number of rows, here and in the whole tensor; which of
         // its whole rows is the first here.
         const size_t row = at / cols;

@@ -49,7 +49,7 @@ TEST(every_element_has_its_place) {
                         const Layout layout = make_layout(d, make_part(5, stage, stages));
                         EXPECT(layout.parameters == times.size(), "%zu parameters", layout.parameters);
                         for (const Tensor& t : layout.tensors)
-                            for_each_run(t, 0, t.param.count(), [&](size_t, size_t global, size_t n) {
+                            for_each_run(t, {0, t.param.count()}, [&](size_t, size_t global, size_t n) {
                                 for (size_t k = 0; k < n; k++) times[t.global + global + k]++;
                             });
                     }
@@ -71,7 +71,7 @@ TEST(runs_by_hand) {
         std::string text;
         for (const Tensor& t : layout.tensors)
             if (t.name == name)
-                for_each_run(t, first, count, [&](size_t local, size_t global, size_t n) {
+                for_each_run(t, {first, count}, [&](size_t local, size_t global, size_t n) {
                     text += fmt::format("{}={}+{} ", local, global, n);
                 });
         EXPECT(text == expected, "%s: %s", name, text.c_str());

@@ -38,20 +38,8 @@ std::vector<StateArray> arrays_of(const Zero& zero) {
     return arrays;
 }
 
-// Elements of a tensor in a range of its bucket.
-struct Range { size_t first, count; };
-Range within(const Layout& layout, const Tensor& t, size_t begin, size_t end) {
-    const size_t at = t.start - layout.start(t.bucket);
-    const size_t from = std::max(begin, at), to = std::min(end, at + t.param.count());
-    return from < to ? Range{from - at, to - from} : Range{0, 0};
-}
-
-// Where in its buffer the first element of the bucket lies or would lie.
-ptrdiff_t base_of(const Zero::Extent& e) { return ptrdiff_t(e.at) - ptrdiff_t(e.from); }
-
-bool writes(const Zero& zero, const Tensor& t) {
-    if (t.param.split == Split::None && zero.mesh.tp.index > 0) return false;
-    return t.bucket != zero.layout.wte || zero.mesh.tied.index == 0;
+Home home_of(const Zero& zero, const StateArray& array, int bucket) {
+    return array.slot ? zero.home_of(bucket, *array.slot) : zero.home_of(bucket, Kept::Weights);
 }
 
 std::vector<int64_t> saved_shape(const Param& p) {
@@ -63,16 +51,12 @@ std::vector<int64_t> saved_shape(const Param& p) {
 
 RankShare share_to_save(const Zero& zero) {
     RankShare share;
-    const size_t replicas = size_t(zero.mesh.replica.size), replica = size_t(zero.mesh.replica.index);
     for (const StateArray& array : arrays_of(zero))
         for (const Tensor& t : zero.layout.tensors) {
-            if (!writes(zero, t) || (array.slot && !array.slot->has(t))) continue;
-            const size_t shard = zero.shard(t.bucket), own = zero.own_offset(t.bucket);
-            const Range range = within(zero.layout, t, own + shard * replica / replicas,
-                                       own + shard * (replica + 1) / replicas);
-            const ptrdiff_t bucket = base_of(array.slot ? zero.stored_state(*array.slot, t.bucket)
-                                                        : zero.stored_weights(t.bucket));
-            for (const Piece& p : pieces_of(t, range.first, range.count)) {
+            if (array.slot && !array.slot->has(t)) continue;
+            const Home home = home_of(zero, array, t.bucket);
+            const size_t start = zero.layout.in_bucket(t).begin;
+            for (const Piece& p : pieces_of(t, zero.owned(t, Zero::Replicas::Each))) {
                 SavedPiece s{.tensor = t.name, .array = array.name, .dtype = array.dtype,
                              .shape = saved_shape(t.param), .start = {int64_t(p.row)},
                              .extent = {int64_t(p.rows)}, .file = {}};
@@ -81,12 +65,10 @@ RankShare share_to_save(const Zero& zero) {
                     s.extent.push_back(int64_t(p.cols));
                 }
                 share.bytes += s.bytes();
-                const bool offloaded = array.slot && zero.offload;
-                if (offloaded) share.offloaded += s.bytes();
+                if (home.on_host) share.offloaded += s.bytes();
                 share.pieces.push_back(std::move(s));
-                if (!offloaded) share.first_offloaded = share.pieces.size();
-                const size_t in_bucket = t.start - zero.layout.start(t.bucket) + p.at;
-                share.start.push_back(size_t(bucket + ptrdiff_t(in_bucket)));
+                if (!home.on_host) share.first_offloaded = share.pieces.size();
+                share.start.push_back(home.place(start + p.at));
             }
         }
     return share;
@@ -153,17 +135,16 @@ struct StateReader {
             const size_t row = size_t(p->start[0]), rows_there = size_t(p->extent[0]);
             const size_t col = p->start.size() > 1 ? size_t(p->start[1]) : 0;
             const size_t cols = p->extent.size() > 1 ? size_t(p->extent[1]) : 1;
-            const size_t r0 = std::max(row, to.row), r1 = std::min(row + rows_there, to.row + to.rows);
-            const size_t c0 = std::max(col, to.col), c1 = std::min(col + cols, to.col + to.cols);
-            if (r0 >= r1 || c0 >= c1) continue;
+            Interval shared_rows = common({row, rows_there}, {to.row, to.rows});
+            const Interval shared = common({col, cols}, {to.col, to.cols});         // columns
+            if (shared.empty()) continue;
             const size_t element = safetensors_dtype_bytes(p->dtype), row_bytes = cols * element;
-            const size_t at_once = std::max<size_t>(1, kBuffer / row_bytes);
-            for (size_t r = r0; r < r1; r += at_once) {
-                const size_t n = std::min(at_once, r1 - r);
+            while (!shared_rows.empty()) {
+                const auto [r, n] = shared_rows.take(std::max<size_t>(1, kBuffer / row_bytes));
                 const std::byte* from = rows(*p, r - row, n, row_bytes);
                 for (size_t i = 0; i < n; i++)
-                    convert(*p, from + i * row_bytes + (c0 - col) * element, c1 - c0,
-                            out + (r + i - to.row) * to.cols + (c0 - to.col));
+                    convert(*p, from + i * row_bytes + (shared.begin - col) * element, shared.count,
+                            out + (r + i - to.row) * to.cols + (shared.begin - to.col));
             }
         }
     }
@@ -183,25 +164,24 @@ struct StateReader {
         }
     }
 
-    // Elements of a tensor as stored here; the first lies, or would lie, at array[start]. The array may be on
-    // the device: a few rows at a time.
+    // The elements of a tensor that lie here. in_bucket: of all its elements. The array may be on the device:
+    // a few rows at a time.
     template <class T>
-    void read(const Tensor& t, const char* array_name, Range range, T* array, ptrdiff_t start) {
+    void read(const Tensor& t, Interval in_bucket, const char* array_name, const Home& home, T* array) {
         std::vector<T> values;
         const std::string_view name = array_name;
         const bool of_weights = name == "weights" || name == "master";
-        for (const Piece& p : pieces_of(t, range.first, range.count)) {
-            const size_t rows = std::max<size_t>(1, kBuffer / sizeof(T) / p.cols);
-            for (size_t r = 0; r < p.rows; r += rows) {
-                const Piece some{.row = p.row + r, .col = p.col, .rows = std::min(rows, p.rows - r),
-                                 .cols = p.cols, .at = p.at + r * p.cols};
+        for (const Piece& p : pieces_of(t, common(in_bucket, home.elements).from(in_bucket.begin)))
+            for (Interval rest{0, p.rows}; !rest.empty();) {
+                const auto [r, rows] = rest.take(std::max<size_t>(1, kBuffer / sizeof(T) / p.cols));
+                const Piece some{.row = p.row + r, .col = p.col, .rows = rows, .cols = p.cols,
+                                 .at = p.at + r * p.cols};
                 values.resize(some.count());
                 read(t, array_name, some, values.data());
                 if (of_weights) check_finite(std::span<const T>(values), folder, t.name);
-                ops::copy_to_device(array + (start + ptrdiff_t(some.at)), values.data(),
+                ops::copy_to_device(array + home.place(in_bucket.begin + some.at), values.data(),
                                     some.count() * sizeof(T));
             }
-        }
     }
 };
 
@@ -210,16 +190,12 @@ struct StateReader {
 void load_state(Zero& zero, const std::string& folder, const Manifest& m, bool moments) {
     StateReader in(folder, m);
     for (const Tensor& t : zero.layout.tensors) {
-        const int b = t.bucket;
-        const Zero::Extent weights = zero.stored_weights(b), state = zero.stored_state(b);
-        const ptrdiff_t at = ptrdiff_t(t.start - zero.layout.start(b));
-        const Range owned = within(zero.layout, t, state.from, state.from + state.count),
-                    kept = within(zero.layout, t, weights.from, weights.from + weights.count);
-        const bool bits = !kMasterIsParam && in.find(t, "weights");
-        in.read(t, bits ? "weights" : "master", kept, zero.params, base_of(weights) + at);
+        const Interval in_bucket = zero.layout.in_bucket(t);
+        const char* const from = !kMasterIsParam && in.find(t, "weights") ? "weights" : "master";
+        in.read(t, in_bucket, from, zero.home_of(t.bucket, Kept::Weights), zero.params);
         for (const StateSlot& slot : zero.state)
             if (slot.memory && slot.has(t) && (slot.weights || moments))
-                in.read(t, slot.name, owned, slot.memory, base_of(zero.stored_state(slot, b)) + at);
+                in.read(t, in_bucket, slot.name, zero.home_of(t.bucket, slot), slot.memory);
     }
     zero.weights_changed();
 }

@@ -8,15 +8,16 @@
 
 namespace PRECISION {
 
-// Replicas hold equal shards: the first counts.
 HealthMeter::HealthMeter(const Config& c, const Zero& z, Gpt& g)
     : cfg(c.log), zero(z), gpt(g), activations(measured_names(g.d.L)) {
     for (const Tensor& t : whole_tensors(zero.d)) {
-        if (const auto run = zero.counted_run(t.name)) {
-            runs.push_back({names.size(), *run});
-            most_blocks = std::max(most_blocks, ops::norm_blocks(run->count));
-        }
         names.push_back(t.name);
+        const Tensor* const here = zero.tensor_here(t.name);
+        const Interval own = here ? zero.owned(*here, Zero::Replicas::First) : Interval();
+        if (own.empty()) continue;
+        const size_t start = zero.layout.in_bucket(*here).begin;
+        runs.push_back({names.size() - 1, {here->bucket, {start + own.begin, own.count}}});
+        most_blocks = std::max(most_blocks, ops::norm_blocks(own.count));
     }
 }
 
@@ -46,8 +47,9 @@ void HealthMeter::sum_squares() {
     if (!cfg.health) return;
     ops::set_zero(mine, names.size() * sizeof *mine);
     for (const TensorRun& r : runs) {
-        ops::sum_of_squares(sums, zero.grad_shard(r.run.bucket) + r.run.from, r.run.count);
-        ops::sum_in_order(mine + r.tensor, sums, ops::norm_blocks(r.run.count));
+        const Interval own = r.run.elements;
+        ops::sum_of_squares(sums, zero.gradient(r.run.bucket, own.begin), own.count);
+        ops::sum_in_order(mine + r.tensor, sums, ops::norm_blocks(own.count));
     }
     const Axis& world = zero.mesh.world;
     ops::sum_rows(squares, world.all_gather(all, mine, names.size()), world.size, int(names.size()));
@@ -56,10 +58,9 @@ void HealthMeter::sum_squares() {
 // Calls f(tensor, at, count) for the elements of each run among those of the update; at: from their start.
 template <class F> void HealthMeter::for_each_updated(const Updated& u, F&& f) const {
     for (const TensorRun& r : runs) {
-        if (r.run.bucket != u.bucket) continue;
-        const size_t start = zero.own_offset(u.bucket) + r.run.from;
-        const size_t from = std::max(start, u.from), to = std::min(start + r.run.count, u.from + u.count);
-        if (from < to) f(r.tensor, from - u.from, to - from);
+        if (r.run.bucket != u.run.bucket) continue;
+        const Interval both = common(r.run.elements, u.run.elements);
+        if (!both.empty()) f(r.tensor, both.begin - u.run.elements.begin, both.count);
     }
 }
 
@@ -86,8 +87,8 @@ Health HealthMeter::collect() {
     ops::copy_to_host(of_all.data(), spreads, of_all.size() * sizeof(Spread));
     constexpr size_t kAtOnce = 64;                          // spreads of a rank in one gather
     const Axis& world = zero.mesh.world;
-    for (size_t first = 0; world.size > 1 && first < of_all.size(); first += kAtOnce) {
-        const size_t n = std::min(kAtOnce, of_all.size() - first);
+    for (Interval rest{0, of_all.size()}; world.size > 1 && !rest.empty();) {
+        const auto [first, n] = rest.take(kAtOnce);
         std::vector<Spread> gathered(n * size_t(world.size));
         world.all_gather(&gathered[0].count, &of_all[first].count, n * kSpreadWords);
         std::fill_n(of_all.begin() + ptrdiff_t(first), n, Spread());

@@ -20,7 +20,7 @@ struct HealthMeter {
 
     HealthMeter(const Config& cfg, const Zero& zero, Gpt& gpt);
     HealthMeter(const HealthMeter&) = delete;
-    // elements: the largest Updated::count.
+    // elements: of the largest update.
     void add_to(Arena& arena, size_t elements);
 
     // step: number of this step, counted from 1. begin_as(): the caller decides whether to measure.
@@ -31,8 +31,7 @@ struct HealthMeter {
 
     // Elements of a bucket that one update changes, on the device.
     struct Updated {
-        int bucket;
-        size_t from, count;         // from: counted from the start of the bucket
+        Run run;
         const real *master, *gradient;
     };
     // before_update() copies the masters; after_update() measures their change.
@@ -43,7 +42,7 @@ struct HealthMeter {
     Health collect();
 
 private:
-    struct TensorRun { size_t tensor; Zero::Run run; };    // of a tensor, in this rank's shard
+    struct TensorRun { size_t tensor; Run run; };          // of a tensor, in this rank's shard
     enum { kWeight, kGradient, kUpdate, kKinds };
 
     template <class F> void for_each_updated(const Updated& u, F&& f) const;

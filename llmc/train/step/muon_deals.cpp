@@ -31,22 +31,18 @@ int Muon::last_bucket(const Round& round) {
     return last;
 }
 
-Muon::Overlap Muon::overlap(const Layout& layout, const Matrix& m, int k, int shards) {
-    const int bucket = m.tensor->bucket;
-    const size_t size = layout.size(bucket) / size_t(shards);
-    const size_t base = layout.start(bucket) + size * size_t(k), begin = m.tensor->start + m.start;
-    const size_t from = std::max(base, begin), to = std::min(base + size, begin + m.here());
-    if (from >= to) return {0, 0, 0};
-    return {from - base, from - begin, to - from};
+Interval Muon::in_shard_of(const Layout& layout, const Matrix& m, int k, int shards) {
+    const Interval matrix{layout.in_bucket(*m.tensor).begin + m.start, m.here()};
+    return common(matrix, part_of({0, layout.size(m.tensor->bucket)}, size_t(k), size_t(shards)));
 }
 
 // Calls f(rank, elements) for each rank whose shard has elements of the matrix.
 template <class F>
 static void for_each_shard(const Muon::Matrix& m, const Layout& layout, int shards, F&& f) {
-    const size_t in_bucket = m.tensor->start + m.start - layout.start(m.tensor->bucket);
-    const int first = int(in_bucket / (layout.size(m.tensor->bucket) / size_t(shards)));
+    const size_t start = layout.in_bucket(*m.tensor).begin + m.start;
+    const int first = int(start / (layout.size(m.tensor->bucket) / size_t(shards)));
     for (int k = first; k < shards; k++) {
-        const size_t n = Muon::overlap(layout, m, k, shards).count;
+        const size_t n = Muon::in_shard_of(layout, m, k, shards).count;
         if (n == 0) return;
         f(k, n);
     }
@@ -146,9 +142,10 @@ std::vector<Muon::Round> Muon::rounds_of(const Layout& layout, int ranks) {
         size_t most = size_t(ops::muon_batch(ops::target(), m.all_rows, m.all_cols));
         if (ranks > 1) most = std::min(most, kDealsInFlight);
         const size_t count = (end - first + most - 1) / most;
-        for (size_t i = 0; i < count; i++)
-            rounds.emplace_back(deals.begin() + int64_t(first + (end - first) * i / count),
-                                deals.begin() + int64_t(first + (end - first) * (i + 1) / count));
+        for (size_t i = 0; i < count; i++) {
+            const Interval round = part_of({first, end - first}, i, count);
+            rounds.emplace_back(deals.begin() + int64_t(round.begin), deals.begin() + int64_t(round.end()));
+        }
     }
     std::stable_sort(rounds.begin(), rounds.end(), [](const auto& a, const auto& b) {
         return Muon::last_bucket(a) < Muon::last_bucket(b);

@@ -10,8 +10,8 @@
 namespace PRECISION {
 
 Muon::Muon(const OptimizerConfig& c, uint64_t s, Zero& z)
-    : zero(z), shard(z.sharding.state ? z.mesh.shard : Axis()), cfg(c), seed(s), iterations(iterations_of(c)),
-      rounds(rounds_of(z.layout, shard.size)),
+    : zero(z), shard(z.sharding.state ? z.group_of(z.layout.blocks).shard : Axis()), cfg(c), seed(s),
+      iterations(iterations_of(c)), rounds(rounds_of(z.layout, shard.size)),
       rounds_until(size_t(z.layout.count())) {
     for (size_t r = 0; r < rounds.size(); r++) {
         size_t at = 0;
@@ -20,11 +20,11 @@ Muon::Muon(const OptimizerConfig& c, uint64_t s, Zero& z)
             d.given.resize(size_t(shard.size));
             d.taken.resize(size_t(shard.size));
             for (size_t k = 0; k < d.matrices.size(); k++) {
-                at += d.given[k] = overlap(d.matrices[k], shard.index).count;
+                at += d.given[k] = in_shard_of(d.matrices[k], shard.index).count;
                 rounds_until[size_t(d.matrices[k].tensor->bucket)] = r + 1;
             }
             const bool has = size_t(shard.index) < d.matrices.size();
-            for (int k = 0; has && k < shard.size; k++) d.taken[size_t(k)] = overlap(own_of(d), k).count;
+            for (int k = 0; has && k < shard.size; k++) d.taken[size_t(k)] = in_shard_of(own_of(d), k).count;
         }
     }
     std::inclusive_scan(rounds_until.begin(), rounds_until.end(), rounds_until.begin(),
@@ -36,9 +36,9 @@ std::vector<Muon::MatrixRun> Muon::runs_of(size_t round) const {
     size_t at = 0;
     for (const Deal& deal : rounds[round])
         for (const Matrix& m : deal.matrices) {
-            const Overlap o = overlap(m, shard.index);
-            if (o.count > 0) runs.push_back({&m, o.in_shard, o.in_matrix, o.count, at});
-            at += o.count;
+            const Interval own = in_shard_of(m, shard.index);
+            if (!own.empty()) runs.push_back({&m, own, at});
+            at += own.count;
         }
     return runs;
 }
@@ -65,7 +65,7 @@ void Muon::add_to(ArenaOf arena) {
                 padded = std::max(padded, n * size_t(rows) * size_t(cols));
                 side = std::max(side, n * smaller * smaller);
                 tall = std::max(tall, n * ops::gram_sums(ops::target(), rows, cols));
-                for (int k = 0; k < shard.size; k++) elements[size_t(k)] += overlap(m, k).count;
+                for (int k = 0; k < shard.size; k++) elements[size_t(k)] += in_shard_of(m, k).count;
             }
         in_shard = std::max(in_shard, *std::max_element(elements.begin(), elements.end()));
     }
@@ -95,7 +95,7 @@ void Muon::add_to(ArenaOf arena) {
 void Muon::momentum(const MatrixRun& run, real* momentum, const real* grad, const ops::GradientState* state,
                     int64_t step) const {
     ops::muon_momentum(directions + run.at, momentum, grad, state, real(muon_momentum_of(cfg, step)),
-                       run.count);
+                       run.elements.count);
 }
 
 void Muon::start(size_t round) {
@@ -190,9 +190,10 @@ void Muon::update(const MatrixRun& run, floatX* param, real* master, const ops::
     const Matrix& m = *run.matrix;
     const Tensor& t = *m.tensor;
     const double stretch = std::sqrt(std::max(1., double(m.all_rows) / m.all_cols));
-    const size_t first = m.start + run.first, stride = size_t(m.all_cols);
-    for (const Piece& piece : pieces_of(t, first, run.count)) {
-        const size_t at = piece.at - first;
+    const Interval elements = run.elements.from(zero.layout.in_bucket(t).begin);
+    const size_t stride = size_t(m.all_cols);
+    for (const Piece& piece : pieces_of(t, elements)) {
+        const size_t at = piece.at - elements.begin;
         ops::muon_update({.param = param ? param + at : nullptr, .master = master + at,
                           .x = results + run.at + at, .x_stride = piece.cols, .state = state,
                           .rows = int(piece.rows), .cols = int(piece.cols), .lr = real(lr),

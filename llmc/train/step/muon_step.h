@@ -47,7 +47,7 @@ struct Muon {
     // Elements of a matrix in this rank's shard.
     struct MatrixRun {
         const Matrix* matrix;
-        size_t from, first, count;      // first element in the shard, and in the matrix
+        Interval elements;              // of the bucket
         size_t at;                      // first element among the rank's directions of the round
     };
 
@@ -68,10 +68,9 @@ struct Muon {
 
     // This rank's runs of the matrices of a round, in order.
     std::vector<MatrixRun> runs_of(size_t round) const;
-    // Elements of a matrix in the shard of rank k: where they begin in the shard and in the matrix.
-    struct Overlap { size_t in_shard, in_matrix, count; };
-    static Overlap overlap(const Layout& layout, const Matrix& m, int k, int shards);
-    Overlap overlap(const Matrix& m, int k) const { return overlap(zero.layout, m, k, shard.size); }
+    // Elements of a matrix in the shard of rank k, counted from the start of the bucket.
+    static Interval in_shard_of(const Layout& layout, const Matrix& m, int k, int shards);
+    Interval in_shard_of(const Matrix& m, int k) const { return in_shard_of(zero.layout, m, k, shard.size); }
 
     // Called in this order; start(r + 1) is called before orthogonalize(r). Pointers: to the run's first
     // element. step: finished steps.

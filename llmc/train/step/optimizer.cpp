@@ -2,16 +2,10 @@
 
 namespace PRECISION {
 
-static size_t norm_blocks(const std::vector<Zero::Run>& runs) {
+static size_t norm_blocks(const std::vector<Run>& runs) {
     size_t blocks = 0;
-    for (const Zero::Run& run : runs) blocks += ops::norm_blocks(run.count);
+    for (const Run& run : runs) blocks += ops::norm_blocks(run.elements.count);
     return blocks;
-}
-
-// Whether the rank of this index on tp counts a tensor in the gradient norm.
-bool Optimizer::counts(const Tensor& t, int tp) const {
-    const bool again = t.param.split == Split::None && tp > 0;          // another rank's as well
-    return !again && !(t.bucket == zero.layout.wte && zero.mesh.tied.index > 0);
 }
 
 std::vector<StateSlot> Optimizer::slots(OptimizerKind kind) {
@@ -29,9 +23,7 @@ std::vector<std::string> Optimizer::trailing(const OptimizerConfig& o, const Dim
 Optimizer::Optimizer(const Config& c, Zero& z)
     : zero(z), cfg(c.optimizer), seed(uint64_t(c.run.seed)),
       at{.master = kMasterIsParam ? SIZE_MAX : slot_named(z.state, "master"),
-         .m = slot_named(z.state, "m"), .v = slot_named(z.state, "v")} {
-    if (zero.mesh.replica.index == 0)
-        counted = zero.shard_runs([&](const Tensor& t) { return counts(t, zero.mesh.tp.index); });
+         .m = slot_named(z.state, "m"), .v = slot_named(z.state, "v")}, owned(z.owned_runs()) {
     if (cfg.kind == OptimizerKind::Muon) muon.emplace(cfg, seed, zero);
     list = list_of(zero.offload ? kChunk : SIZE_MAX);
 }
@@ -40,7 +32,7 @@ size_t Optimizer::attach(HealthMeter& meter) {
     health = &meter;
     small = list_of(kChunk);
     size_t most = 0;
-    for (const Work& w : small) most = std::max(most, w.count);
+    for (const Work& w : small) most = std::max(most, w.elements.count);
     return most;
 }
 
@@ -83,18 +75,16 @@ void Optimizer::add_start(std::vector<Work>& works, size_t round, size_t most) c
 
 void Optimizer::add_runs(std::vector<Work>& works, Work::Kind kind, size_t round, size_t most) const {
     for (const Muon::MatrixRun& run : muon->runs_of(round))
-        for (size_t done = 0, count; done < run.count; done += count) {
-            count = std::min(most, run.count - done);
-            works.push_back({.kind = kind, .bucket = run.matrix->tensor->bucket, .from = run.from + done,
-                             .count = count,
-                             .run = {run.matrix, run.from + done, run.first + done, count, run.at + done}});
+        for (Interval rest = run.elements; !rest.empty();) {
+            const Interval now = rest.take(most);
+            works.push_back({.kind = kind, .bucket = run.matrix->tensor->bucket, .elements = now,
+                             .run = {run.matrix, now, run.at + (now.begin - run.elements.begin)}});
         }
 }
 
 void Optimizer::add_adamw(std::vector<Work>& works, int b, size_t most) const {
-    const size_t count = zero.leading_count(zero.stored_state(b), b);
-    for (size_t from = 0; from < count; from += std::min(most, count - from))
-        works.push_back(adamw_slice(b, from, std::min(most, count - from)));
+    Interval rest = common(zero.updated(b), {0, zero.layout.leading[size_t(b)]});
+    while (!rest.empty()) works.push_back(adamw_slice(b, rest.take(most)));
 }
 
 double Optimizer::peak_rate(const Tensor& t) const {
@@ -106,25 +96,25 @@ double Optimizer::peak_rate(const Tensor& t) const {
 }
 
 // A tensor cut over columns has an entry per rectangle, any other tensor an entry per contiguous run.
-Optimizer::Work Optimizer::adamw_slice(int b, size_t from, size_t count) const {
-    Work slice{.kind = Work::Adamw, .bucket = b, .from = from, .count = count};
-    const size_t base = zero.layout.start(b) + zero.stored_state(b).from + from;
+Optimizer::Work Optimizer::adamw_slice(int b, Interval elements) const {
+    Work slice{.kind = Work::Adamw, .bucket = b, .elements = elements};
     for (const Tensor& t : zero.layout.tensors) {
-        const size_t first = std::max(t.start, base), end = std::min(t.start + t.param.count(), base + count);
-        if (t.bucket != b || first >= end) continue;
+        if (t.bucket != b) continue;
+        const Interval whole = zero.layout.in_bucket(t);
+        const Interval here = common(whole, elements).from(whole.begin);        // of the tensor
         const real decay = real(t.param.decay ? cfg.weight_decay : 0);
         const size_t cols = size_t(t.param.whole_cols);
         if (t.param.cols == t.param.whole_cols)
-            for_each_run(t, first - t.start, end - first, [&](size_t local, size_t global, size_t n) {
-                slice.tensors.push_back({.start = t.start + local - base,
+            for_each_run(t, here, [&](size_t local, size_t global, size_t n) {
+                slice.tensors.push_back({.start = whole.begin + local - elements.begin,
                                         .count = n,
                                         .global = t.global + global,
                                         .lr = 0,
                                         .decay = decay});
             });
         else
-            for (const Piece& p : pieces_of(t, first - t.start, end - first))
-                slice.tensors.push_back({.start = t.start + p.at - base, .count = p.count(),
+            for (const Piece& p : pieces_of(t, here))
+                slice.tensors.push_back({.start = whole.begin + p.at - elements.begin, .count = p.count(),
                                         .global = t.global + p.row * cols + p.col, .lr = 0, .decay = decay,
                                         .cols = p.cols, .stride = cols});
         slice.rates.resize(slice.tensors.size(), peak_rate(t));
@@ -133,11 +123,7 @@ Optimizer::Work Optimizer::adamw_slice(int b, size_t from, size_t count) const {
 }
 
 void Optimizer::add_to(Arena& arena) {
-    size_t most = 0;                // of any rank of the pipeline stage
-    for (int tp = 0; tp < std::min(2, zero.mesh.tp.size); tp++)
-        most = std::max(most, zero.most_of_shards([&](const Tensor& t) { return counts(t, tp); },
-                                                  [](const auto& runs) { return norm_blocks(runs); }));
-    arena.add("gradient norm", &sums, most);
+    arena.add("gradient norm", &sums, zero.most_owned(norm_blocks));
     arena.add("gradient norm", &state, 1);
     const ArenaOf own = arena.of(Purpose::Optimizer);
     if (muon) muon->add_to(own);
@@ -148,7 +134,7 @@ void Optimizer::add_to(Arena& arena) {
         for (size_t i = 0; i < s.size(); i++) {
             size_t chunk = 0;
             for (const Work& w : list)
-                if (needs(w, zero.state[i])) chunk = std::max(chunk, w.count);
+                if (needs(w, zero.state[i])) chunk = std::max(chunk, w.elements.count);
             own.add("offloaded state in use", &s[i], chunk);
         }
     }
@@ -156,8 +142,8 @@ void Optimizer::add_to(Arena& arena) {
 
 void Optimizer::sum_squares(double* out) {
     size_t blocks = 0;
-    for (const Zero::Run& run : counted) {
-        ops::sum_of_squares(sums + blocks, zero.grad_shard(run.bucket) + run.from, run.count);
+    for (const auto& [bucket, run] : owned) {
+        ops::sum_of_squares(sums + blocks, zero.gradient(bucket, run.begin), run.count);
         blocks += ops::norm_blocks(run.count);
     }
     ops::set_zero(out, sizeof *out);
@@ -179,18 +165,18 @@ bool Optimizer::needs(const Work& w, const StateSlot& slot) {
 Optimizer::State Optimizer::state_of(const Work& w) const {
     State state;
     for (const StateSlot& slot : zero.state)
-        state.push_back(needs(w, slot) ? slot.memory + slot.at[size_t(w.bucket)] + w.from : nullptr);
+        state.push_back(needs(w, slot) ? zero.state_at(slot, w.bucket, w.elements.begin) : nullptr);
     return state;
 }
 
 real* Optimizer::master_of(const Work& w, const State& s) const {
-    if constexpr (kMasterIsParam) return reinterpret_cast<real*>(zero.owned_params(w.bucket) + w.from);
+    if constexpr (kMasterIsParam) return reinterpret_cast<real*>(param_of(w));
     else return s[at.master];
 }
 
 void Optimizer::load(const Work& w, OnDevice& to) const {
     const State from = state_of(w);
-    const size_t bytes = w.count * sizeof(real);
+    const size_t bytes = w.elements.count * sizeof(real);
     ops::host_awaits_copies(to.stored);     // a queue of all slices would be longer than CUDA's
     for (size_t i = 0; i < from.size(); i++)
         if (from[i]) ops::start_copy_to_device(to.state[i], from[i], bytes);
@@ -199,7 +185,7 @@ void Optimizer::load(const Work& w, OnDevice& to) const {
 
 void Optimizer::store(const Work& w, OnDevice& from) const {
     const State to = state_of(w);
-    const size_t bytes = w.count * sizeof(real);
+    const size_t bytes = w.elements.count * sizeof(real);
     for (size_t i = 0; i < to.size(); i++)
         if (to[i]) ops::start_copy_to_host(to[i], from.state[i], bytes);
     ops::mark_copies(from.stored, CopyLane::ToHost);
@@ -213,13 +199,12 @@ static double rate_now(double peak, const OptimizerConfig& cfg, double lr) {
 
 void Optimizer::run_adamw(Work& w, const State& s, double lr, int64_t step) const {
     for (size_t i = 0; i < w.tensors.size(); i++) w.tensors[i].lr = real(rate_now(w.rates[i], cfg, lr));
-    floatX* const param = zero.owned_params(w.bucket) + w.from;
     const bool cautious = cfg.cautious && (cfg.kind == OptimizerKind::Adamw || cfg.cautious_adamw);
-    const ops::Adamw adamw{.param = kMasterIsParam ? nullptr : param,
+    const ops::Adamw adamw{.param = kMasterIsParam ? nullptr : param_of(w),
                            .master = master_of(w, s),
                            .m = s[at.m],
                            .v = s[at.v],
-                           .grad = zero.owned_grads(w.bucket) + w.from,
+                           .grad = grad_of(w),
                            .state = state, .beta1 = real(cfg.beta1), .beta2 = real(cfg.beta2),
                            .eps = real(cfg.eps), .step = step + 1, .stochastic = cfg.stochastic_rounding,
                            .cautious = cautious, .seed = seed};
@@ -229,17 +214,15 @@ void Optimizer::run_adamw(Work& w, const State& s, double lr, int64_t step) cons
 void Optimizer::run_slice(Work& w, const State& s, double lr, int64_t step) const {
     if (w.kind == Work::Adamw) return run_adamw(w, s, lr, step);
     if (w.kind == Work::Momentum)
-        return muon->momentum(w.run, s[at.m], zero.owned_grads(w.bucket) + w.from, state, step);
-    floatX* const param = zero.owned_params(w.bucket) + w.from;
-    muon->update(w.run, kMasterIsParam ? nullptr : param, master_of(w, s), state,
+        return muon->momentum(w.run, s[at.m], grad_of(w), state, step);
+    muon->update(w.run, kMasterIsParam ? nullptr : param_of(w), master_of(w, s), state,
                  rate_now(cfg.matrix_lr, cfg, lr), step);
 }
 
 void Optimizer::run_measured(Work& w, const State& s, double lr, int64_t step) const {
     if (!health || !health->measuring || w.kind == Work::Momentum) return run_slice(w, s, lr, step);
-    const HealthMeter::Updated updated{
-        .bucket = w.bucket, .from = zero.stored_state(w.bucket).from + w.from, .count = w.count,
-        .master = master_of(w, s), .gradient = zero.owned_grads(w.bucket) + w.from};
+    const HealthMeter::Updated updated{.run = {w.bucket, w.elements}, .master = master_of(w, s),
+                                       .gradient = grad_of(w)};
     health->before_update(updated);
     run_slice(w, s, lr, step);
     health->after_update(updated);

@@ -34,7 +34,7 @@ struct Optimizer {
     size_t attach(HealthMeter& meter);
 
     // Results stay on the device. The host waits for offloaded state alone, kChunks slices ahead.
-    // *out = the sum of squares of the gradients in this rank's shards, each parameter counted on one rank.
+    // *out = the sum of squares of the gradients that this rank owns.
     void sum_squares(double* out);
     // Sets *state for update(): the norm before clipping, the scale, and whether the step is finite. squares:
     // over the job. loss: summed loss of the step; only tested for being finite.
@@ -52,7 +52,7 @@ private:
                               Adamw } kind;                     // of a bucket's other tensors
         int bucket = -1;
         size_t round = 0;
-        size_t from = 0, count = 0;                     // slices: of the owned elements of the bucket
+        Interval elements = {};                         // slices: of the bucket
         std::vector<ops::AdamwTensor> tensors = {};     // inside the slice
         std::vector<double> rates = {};                 // peak learning rate of each
         Muon::MatrixRun run = {};
@@ -61,16 +61,17 @@ private:
     using State = std::vector<real*>;              // of each slot of zero.state; null: the slice needs none
     struct Places { size_t master, m, v; };        // of slots in the list
 
-    bool counts(const Tensor& t, int tp) const;
     double peak_rate(const Tensor& t) const;
     std::vector<Work> list_of(size_t most) const;  // slices of `most` elements at most
     void add_round(std::vector<Work>& list, size_t round, size_t most) const;
     void add_start(std::vector<Work>& list, size_t round, size_t most) const;
     void add_runs(std::vector<Work>& list, Work::Kind kind, size_t round, size_t most) const;
     void add_adamw(std::vector<Work>& list, int bucket, size_t most) const;
-    Work adamw_slice(int bucket, size_t from, size_t count) const;
+    Work adamw_slice(int bucket, Interval elements) const;
     static bool needs(const Work& w, const StateSlot& slot);
     State state_of(const Work& w) const;
+    floatX* param_of(const Work& w) const { return zero.weight(w.bucket, w.elements.begin); }
+    const real* grad_of(const Work& w) const { return zero.gradient(w.bucket, w.elements.begin); }
     real* master_of(const Work& w, const State& s) const;      // the weights to update, in full precision
     // Of an update with offloaded state: slice number k is in chunk k % kChunks while on the device.
     struct OnDevice {
@@ -86,7 +87,7 @@ private:
     void run_between(const Work& w);
 
     Places at;
-    std::vector<Zero::Run> counted;
+    std::vector<Run> owned;
     std::optional<Muon> muon;
     std::vector<Work> list, small;                 // small: of steps that measure updates
     static constexpr size_t kChunks = 3;           // one in use, one on each lane of copies

@@ -14,20 +14,19 @@ struct Piece {
     size_t count() const { return rows * cols; }
 };
 
-// The pieces of elements first .. first + count of a tensor as stored, without padding.
-std::vector<Piece> pieces_of(const Tensor& t, size_t first, size_t count);
+// The pieces of some elements of a tensor as stored, without padding.
+std::vector<Piece> pieces_of(const Tensor& t, Interval elements);
 
 // Calls f(local, global, n) for each run of elements of a piece that is contiguous here and in the whole
-// tensor and lies in elements first .. first + count of the whole.
-template <class F>
-void for_each_run(const Piece& p, size_t whole_cols, size_t first, size_t count, F&& f) {
+// tensor and lies in some elements of the whole.
+template <class F> void for_each_run(const Piece& p, size_t whole_cols, Interval of_whole, F&& f) {
     const bool joined = p.cols == whole_cols;                       // whole rows are one run
     const size_t rows = joined ? 1 : p.rows, cols = joined ? p.count() : p.cols;
-    const size_t top = p.row * whole_cols + p.col, end = first + count;
+    const size_t top = p.row * whole_cols + p.col, first = of_whole.begin;
     size_t r = first > top + cols ? (first - top - cols) / whole_cols : 0;
-    for (; r < rows && top + r * whole_cols < end; r++) {
-        const size_t start = top + r * whole_cols, from = std::max(start, first),
-                     to = std::min(start + cols, end);
-        if (from < to) f(p.at + r * cols + (from - start), from, to - from);
+    for (; r < rows && top + r * whole_cols < of_whole.end(); r++) {
+        const size_t start = top + r * whole_cols;
+        const Interval run = common({start, cols}, of_whole);
+        if (!run.empty()) f(p.at + r * cols + (run.begin - start), run.begin, run.count);
     }
 }

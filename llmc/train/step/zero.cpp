@@ -15,47 +15,102 @@ Zero::Zero(const Dims& dims, const Part& part, const Mesh& on, const ZeroOptions
     : d(dims), layout(make_layout(dims, part, size_t(on.shard.size), o.trailing)), mesh(on),
       sharding(o.sharding), overlap(o.overlap), trains(o.trains), offload(o.offload), state(o.state),
       blocks(int(part.layers.size())), begun(size_t(layout.count())) {
-    size_t at = 0;
-    for (int b = 0; b < layout.count(); b++) {
-        grads_at.push_back(at);
-        at += buffers_grads(b) ? shard(b) : layout.size(b);
+    for (const Kept kind : {Kept::Weights, Kept::Gradients, Kept::State}) {
+        std::vector<size_t>& at = starts[size_t(kind)] = {0};
+        for (int b = 0; b < layout.count(); b++) at.push_back(at.back() + kept(b, kind).count);
     }
-    grads_at.push_back(at);
-    if (mesh.tp.size > 1) tp_runs = shard_runs(partial_over_tp);
+    if (mesh.tp.size > 1) tp_runs = shard_runs(group_of(0).shard.index, partial_over_tp);
     for (StateSlot& slot : state) place_slot(slot);
-
-    const bool first_copy = mesh.replica.index == 0;
-    for (const Tensor& t : layout.tensors) {
-        Held h{&t, pieces_of(t, 0, t.param.count()), {}};
-        const size_t base = layout.start(t.bucket) + own_offset(t.bucket);
-        const size_t from = std::max(t.start, base),
-                     to = std::min(t.start + t.param.count(), base + shard(t.bucket));
-        const bool another_gives = !first_copy || (t.param.split == Split::None && mesh.tp.index > 0) ||
-                                   (t.bucket == layout.wte && mesh.tied.index > 0);
-        if (from < to && !another_gives) h.given = pieces_of(t, from - t.start, to - from);
-        held.emplace(t.name, std::move(h));
-    }
+    for (const Tensor& t : layout.tensors) by_name.emplace(t.name, &t);
 }
 
-// Padding ends a tensor, and a shard ends between tensors or cuts one: the pieces follow each other.
-std::optional<Zero::Run> Zero::counted_run(const std::string& name) const {
-    const auto found = held.find(name);
-    if (found == held.end() || found->second.given.empty()) return std::nullopt;
-    const Tensor& t = *found->second.tensor;
-    const std::vector<Piece>& pieces = found->second.given;
-    Run run{t.bucket, t.start - layout.start(t.bucket) + pieces.front().at - own_offset(t.bucket), 0};
-    for (const Piece& p : pieces) {
-        CHECK(p.at == pieces.front().at + run.count, "{}: padding inside a shard", name);
-        run.count += p.count();
-    }
-    return run;
+// ---------------------------------------------------------------------------------------------------------
+// places and owners
+
+Interval Zero::shard_of(int b, int index) const {
+    return part_of({0, layout.size(b)}, size_t(index), size_t(group_of(b).shard.size));
 }
 
-int Zero::largest(bool of_blocks) const {
-    int best = of_blocks ? layout.blocks : 0;
-    for (int b = 0; b < layout.count(); b++)
-        if ((!of_blocks || is_block(b)) && layout.size(b) > layout.size(best)) best = b;
-    return best;
+Interval Zero::kept(int b, Kept kind) const {
+    const bool sharded[] = {sharding.weights, sharding.grads && is_block(b), sharding.state};
+    return sharded[size_t(kind)] ? own(b) : Interval{0, layout.size(b)};
+}
+
+Home Zero::home_of(int b, Kept kind) const {
+    return {kept(b, kind), starts[size_t(kind)][size_t(b)], offload && kind == Kept::State};
+}
+
+Home Zero::home_of(int b, const StateSlot& slot) const {
+    Home home = home_of(b, Kept::State);
+    if (!slot.of_trailing) home.elements = common(home.elements, {0, layout.leading[size_t(b)]});
+    home.at = slot.at[size_t(b)];
+    return home;
+}
+
+// The first of the ranks that have a tensor: of tp, where tensor parallelism does not cut it, and of the
+// pipeline stages with a tied wte.
+bool Zero::owns(const Tensor& t, int tp) const {
+    return (t.param.split != Split::None || tp == 0) && (t.bucket != layout.wte || mesh.tied.index == 0);
+}
+
+Interval Zero::owned(const Tensor& t, Replicas replicas) const {
+    if (!owns(t, mesh.tp.index)) return {};
+    const Axis& replica = group_of(t.bucket).replica;
+    if (replicas == Replicas::First && replica.index > 0) return {};
+    const size_t parts = replicas == Replicas::Each ? size_t(replica.size) : 1;
+    const Interval all = layout.in_bucket(t);
+    return common(all, part_of(own(t.bucket), size_t(replica.index), parts)).from(all.begin);
+}
+
+std::vector<Run> Zero::owned_runs() const {
+    return shard_runs(group_of(0).shard.index, [this](const Tensor& t) {
+        return group_of(t.bucket).replica.index == 0 && owns(t, mesh.tp.index);
+    });
+}
+
+size_t Zero::most_owned(size_t (*size)(const std::vector<Run>&)) const {
+    size_t most = 0;
+    for (int tp = 0; tp < std::min(2, mesh.tp.size); tp++)
+        most = std::max(most, most_of_shards([&](const Tensor& t) { return owns(t, tp); }, size));
+    return most;
+}
+
+const Tensor* Zero::tensor_here(const std::string& name) const {
+    const auto found = by_name.find(name);
+    return found == by_name.end() ? nullptr : found->second;
+}
+
+std::vector<Run> Zero::shard_runs(int index, const Keeps& keep) const {
+    std::vector<Run> runs;
+    for (size_t i = 0; i < layout.tensors.size(); i++) {
+        const Tensor& t = layout.tensors[i];
+        if (!keep(t)) continue;
+        const bool ends_bucket = i + 1 == layout.tensors.size() || layout.tensors[i + 1].bucket != t.bucket;
+        const size_t end = ends_bucket ? layout.start(t.bucket + 1) : layout.tensors[i + 1].start;
+        const Interval padded{layout.in_bucket(t).begin, end - t.start};
+        const Interval here = common(padded, shard_of(t.bucket, index));
+        if (here.empty()) continue;
+        const bool joins = !runs.empty() && runs.back().bucket == t.bucket &&
+                           runs.back().elements.end() == here.begin;
+        if (joins) runs.back().elements.count += here.count;
+        else runs.push_back({t.bucket, here});
+    }
+    return runs;
+}
+
+size_t Zero::most_of_shards(const Keeps& keep, size_t (*size)(const std::vector<Run>&)) const {
+    size_t most = 0;
+    for (int i = 0; i < group_of(0).shard.size; i++) most = std::max(most, size(shard_runs(i, keep)));
+    return most;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// memory
+
+size_t Zero::largest_block() const {
+    size_t most = 0;
+    for (int l = 0; l < blocks; l++) most = std::max(most, layout.size(layout.block(l)));
+    return most;
 }
 
 size_t Zero::ends_start(int end) const {
@@ -69,24 +124,24 @@ size_t Zero::packed_count() const {
     if (mesh.tp.size == 1) return 0;
     return most_of_shards(partial_over_tp, [](const std::vector<Run>& runs) {
         size_t count = 0;
-        for (const Run& run : runs) count += run.count;
+        for (const Run& run : runs) count += run.elements.count;
         return count;
     });
 }
 
 void Zero::add_weights_to(Arena& arena) {
     const ArenaOf weights = arena.of(Purpose::Weights);
-    weights.add("weights", &params, stored_size(sharding.weights));
+    weights.add("weights", &params, starts[size_t(Kept::Weights)].back());
     if (!sharding.weights) return;
-    for (Gathered& g : gather_buffers) weights.add("gathered blocks", &g.memory, layout.size(largest(true)));
+    for (Gathered& g : gather_buffers) weights.add("gathered blocks", &g.memory, largest_block());
     weights.add("gathered ends", &ends, ends_start(layout.count()));
 }
 
 void Zero::add_training_to(Arena& arena, Arena& host) {
     const ArenaOf gradients = arena.of(Purpose::Gradients);
-    gradients.add("gradients", &grads, grads_at.back());
+    gradients.add("gradients", &grads, starts[size_t(Kept::Gradients)].back());
     for (real*& s : grad_buffers)
-        gradients.add("gradients of two blocks", &s, sharding.grads ? layout.size(largest(true)) : 0);
+        gradients.add("gradients of two blocks", &s, sharding.grads ? largest_block() : 0);
     gradients.add("gradients to sum over tp", &packed, packed_count());
     for (StateSlot& slot : state) add_slot_to(arena, host, slot);
 }
@@ -106,7 +161,7 @@ size_t slot_named(const std::vector<StateSlot>& slots, std::string_view name) {
 void Zero::place_slot(StateSlot& slot) const {
     slot.at = {0};
     for (int b = 0; b < layout.count(); b++) {
-        const size_t most = sharding.state ? shard(b) : layout.size(b);
+        const size_t most = updated(b).count;
         slot.at.push_back(slot.at.back() +
                           (slot.of_trailing ? most : std::min(most, layout.leading[size_t(b)])));
     }
@@ -125,9 +180,9 @@ static size_t staging_of(const Axis& axis, size_t count) {
 size_t Zero::staging_bytes() const {
     size_t most = staging_of(mesh.world, kExport);
     if (!trains) return most;
-    const int b = largest(false);
-    most = std::max(most, staging_of(mesh.shard, layout.size(b)));
-    most = std::max(most, staging_of(mesh.replica, shard(b)));
+    for (int b = 0; b < layout.count(); b++)
+        most = std::max({most, staging_of(group_of(b).shard, layout.size(b)),
+                         staging_of(group_of(b).replica, shard(b))});
     if (layout.wte >= 0 && d.kind.tied) most = std::max(most, staging_of(mesh.tied, shard(layout.wte)));
     return most;
 }
@@ -135,17 +190,21 @@ size_t Zero::staging_bytes() const {
 size_t Zero::tp_staging_bytes() const { return staging_of(mesh.tp, packed_count()); }
 
 void Zero::lend_staging(void* memory, size_t bytes) const {
-    for (const Axis* axis : {&mesh.shard, &mesh.replica, &mesh.tied, &mesh.world})
-        axis->lend_staging(memory, bytes);
+    for (int b = 0; b < layout.count(); b++)
+        for (const Axis* axis : {&group_of(b).shard, &group_of(b).replica}) axis->lend_staging(memory, bytes);
+    for (const Axis* axis : {&mesh.tied, &mesh.world}) axis->lend_staging(memory, bytes);
 }
+
+// ---------------------------------------------------------------------------------------------------------
+// weights by coordinates of the whole model
 
 static void put_rounded(floatX* to, const real* values, size_t count) {
     static constexpr size_t kGrain = 8192;
     floatX rounded[kGrain];
-    for (size_t at = 0; at < count; at += kGrain) {
-        const size_t n = std::min(kGrain, count - at);
-        for (size_t i = 0; i < n; i++) rounded[i] = floatX(values[at + i]);
-        ops::copy_to_device(to + at, rounded, n * sizeof(floatX));
+    for (Interval rest{0, count}; !rest.empty();) {
+        const Interval n = rest.take(kGrain);
+        for (size_t i = 0; i < n.count; i++) rounded[i] = floatX(values[n.begin + i]);
+        ops::copy_to_device(to + n.begin, rounded, n.count * sizeof(floatX));
     }
 }
 static void take_widened(real* out, const floatX* from, size_t count) {
@@ -154,59 +213,46 @@ static void take_widened(real* out, const floatX* from, size_t count) {
     std::copy(values.begin(), values.end(), out);
 }
 
-// Calls f(at, skip, n) for the overlap of `e` with elements first .. first + count of a bucket: n elements at
-// `at` in the buffer, behind the first `skip` of the range.
-template <class F> static void overlap_of(const Zero::Extent& e, size_t first, size_t count, F&& f) {
-    const size_t from = std::max(first, e.from), to = std::min(first + count, e.from + e.count);
-    if (from < to) f(e.at + (from - e.from), from - first, to - from);
+// The weights where they lie here, and the masters. elements: of the bucket.
+void Zero::store(int b, Interval elements, const real* values) {
+    const Interval rounded = common(home_of(b, Kept::Weights).elements, elements);
+    if (!rounded.empty())
+        put_rounded(weight(b, rounded.begin), values + (rounded.begin - elements.begin), rounded.count);
+    if (!masters()) return;
+    const Interval full = common(home_of(b, *masters()).elements, elements);
+    if (!full.empty())
+        ops::copy_to_device(state_at(*masters(), b, full.begin), values + (full.begin - elements.begin),
+                            full.count * sizeof(real));
 }
 
-// The weights where they lie here, and the masters.
-void Zero::store(const Tensor& t, size_t first, size_t count, const real* values) {
-    const int b = t.bucket;
-    const size_t in_bucket = t.start - layout.start(b) + first;
-    overlap_of(stored_weights(b), in_bucket, count, [&](size_t at, size_t skip, size_t n) {
-        put_rounded(params + at, values + skip, n);
-    });
-    real* const masters = master();
-    if (!masters) return;
-    overlap_of(stored_state(b), in_bucket, count, [&](size_t at, size_t skip, size_t n) {
-        ops::copy_to_device(masters + at, values + skip, n * sizeof(real));
-    });
-}
-
-void Zero::import_tensor(const Tensor& t, size_t first, size_t count, const real* in) {
+void Zero::import_tensor(const Tensor& whole, size_t first, size_t count, const real* in) {
     beat();
     stale = true;
-    const auto found = held.find(t.name);
-    if (found == held.end()) return;
-    const Held& h = found->second;
-    const size_t cols = size_t(h.tensor->param.whole_cols);
-    for (const Piece& p : h.pieces)
-        for_each_run(p, cols, first, count, [&](size_t local, size_t global, size_t n) {
-            store(*h.tensor, local, n, in + (global - first));
+    const Tensor* const t = tensor_here(whole.name);
+    if (!t) return;
+    const size_t start = layout.in_bucket(*t).begin;
+    for (const Piece& p : pieces_of(*t, {0, t->param.used()}))
+        for_each_run(p, size_t(t->param.whole_cols), {first, count},
+                     [&](size_t local, size_t global, size_t n) {
+            store(t->bucket, {start + local, n}, in + (global - first));
         });
 }
 
-// An element is given by one rank and zero bits elsewhere: a sum of integers brings every bit pattern over.
-void Zero::export_tensor(const Tensor& t, size_t first, size_t count, real* out) const {
+// An element is given by its owner and zero bits elsewhere: a sum of integers brings every bit pattern over.
+void Zero::export_tensor(const Tensor& whole, size_t first, size_t count, real* out) const {
     beat();
     using Bits = std::conditional_t<sizeof(real) == 8, int64_t, int32_t>;
     CHECK(count <= kExport || mesh.world.size == 1, "export of {} elements at once", count);
     std::fill(out, out + count, real(0));
-    const auto found = held.find(t.name);
-    const real* const masters = master();
-    if (found != held.end()) {
-        const Held& h = found->second;
-        const int b = h.tensor->bucket;
-        const size_t in_bucket = h.tensor->start - layout.start(b), cols = size_t(h.tensor->param.whole_cols);
-        const Extent own = stored_state(b);
-        for (const Piece& p : h.given)
-            for_each_run(p, cols, first, count, [&](size_t local, size_t global, size_t n) {
-                const size_t at = in_bucket + local - own.from;
-                real* to = out + (global - first);
-                if (masters) ops::copy_to_host(to, masters + own.at + at, n * sizeof(real));
-                else take_widened(to, owned_params(b) + at, n);
+    if (const Tensor* const t = tensor_here(whole.name)) {
+        const size_t start = layout.in_bucket(*t).begin;
+        for (const Piece& p : pieces_of(*t, owned(*t, Replicas::First)))
+            for_each_run(p, size_t(t->param.whole_cols), {first, count},
+                         [&](size_t local, size_t global, size_t n) {
+                const size_t element = start + local;
+                real* const to = out + (global - first);
+                if (!masters()) take_widened(to, weight(t->bucket, element), n);
+                else ops::copy_to_host(to, state_at(*masters(), t->bucket, element), n * sizeof(real));
             });
     }
     mesh.world.all_reduce(reinterpret_cast<Bits*>(out), count);
@@ -222,27 +268,25 @@ void Zero::init_weights(uint64_t seed) {
         const double std = deviation(t.param, d);
         const real fixed = real(constant(t.param, t.layer, d));
         const uint64_t stream = stream_of(t.name.c_str());
-        const size_t used = t.param.used();
-        const Extent here = stored_weights(t.bucket);
-        const size_t base = layout.start(t.bucket) + here.from;
-        const auto elsewhere = [&](size_t first, size_t count) {
-            const size_t from = t.start + first;
-            return from >= base + here.count || from + count <= base;
-        };
-        for (size_t start = 0; start < used; start += at_once) {
-            const size_t end = std::min(used, start + at_once);
+        const Interval stored = home_of(t.bucket, Kept::Weights).elements;
+        const size_t in_bucket = layout.in_bucket(t).begin;
+        for (Interval rest{0, t.param.used()}; !rest.empty();) {
+            const Interval now = rest.take(at_once);
+            const auto here = [&](size_t local, size_t n) {
+                return !common({in_bucket + local, n}, stored).empty();
+            };
             #pragma omp parallel for num_threads(context.threads)
-            for (size_t first = start; first < end; first += kGrain)
-                for_each_run(t, first, std::min(kGrain, end - first),
-                             [&](size_t local, size_t global, size_t n) {
-                    real* out = values.data() + (local - start);
-                    if (elsewhere(local, n)) return;
+            for (size_t first = now.begin; first < now.end(); first += kGrain)
+                for_each_run(t, common(now, {first, kGrain}), [&](size_t local, size_t global, size_t n) {
+                    real* out = values.data() + (local - now.begin);
+                    if (!here(local, n)) return;
                     for (size_t i = 0; i < n; i++)
                         out[i] = std > 0 ? real(std * normal(seed, stream, global + i))
                                         : fixed;
                 });
-            for_each_run(t, start, end - start, [&](size_t local, size_t, size_t n) {
-                if (!elsewhere(local, n)) store(t, local, n, values.data() + (local - start));
+            for_each_run(t, now, [&](size_t local, size_t, size_t n) {
+                if (here(local, n))
+                    store(t.bucket, {in_bucket + local, n}, values.data() + (local - now.begin));
             });
         }
     }

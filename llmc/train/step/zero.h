@@ -9,18 +9,17 @@
 //     2       whole     shards      shards             each micro-batch: reduce; update() gathers weights
 //     3       shards    shards      shards             each micro-batch: reduce; block(l) gathers weights
 //
-// A bucket is cut into equal shards over mesh.shard, and every rank of mesh.replica has the same shards.
-// Reduced means: this rank's shard holds the sum over the data-parallel ranks. At every ZeRO stage the norm
-// is taken of the same shards. A bucket at start(bucket) in a whole buffer is at start(bucket) / shards in a
-// sharded buffer. The ends of the model (wte, the rest of the embedding, the final group) are not sharded
-// within a step, which would save no memory. At every ZeRO stage their gradients are whole, summed over
-// micro-batches and reduced once a step, by finish(). Their weights stay gathered from begin_step() on.
+// group_of(bucket) has the ranks that share a bucket, home_of(bucket, kind) the elements that lie here, and
+// where. Reduced means: this rank's shard holds the sum over the data-parallel ranks. At every ZeRO stage the
+// norm is taken of the same shards. The ends of the model (wte, the rest of the embedding, the final group)
+// are not sharded within a step, which would save no memory. At every ZeRO stage their gradients are whole,
+// summed over micro-batches and reduced once a step, by finish(). Their weights stay gathered from
+// begin_step() on.
 //
 // A step:  begin_step(order); clear_grads(); { begin_backward(last); Gpt::backward() } ...; finish();
 // then Optimizer.
 #pragma once
 #include <functional>
-#include <optional>
 #include <unordered_map>
 
 #include "llmc/base/guard/progress_page.h"
@@ -47,6 +46,23 @@ struct StateSlot {
 };
 // The place of a slot in the list. REQUIRES: the list has a slot of this name.
 size_t slot_named(const std::vector<StateSlot>& slots, std::string_view name);
+
+// What there is of each bucket: the three words of Sharding.
+enum class Kept : uint8_t { Weights, Gradients, State };
+
+// The elements of a bucket that lie here, in which memory, and where the first is in the flat buffer.
+struct Home {
+    Interval elements;
+    size_t at;
+    bool on_host;
+    size_t place(size_t element) const { return at + element - elements.begin; }   // REQUIRES: it lies here
+};
+
+// Each rank of `shard` has one of the equal shards of a bucket, each rank of `replica` the same shard.
+struct BucketGroup { const Axis &shard, &replica; };
+
+// Some elements of a bucket.
+struct Run { int bucket; Interval elements; };
 
 struct ZeroOptions {
     std::vector<StateSlot> state = {};     // Optimizer::slots()
@@ -98,7 +114,7 @@ struct Zero {
     FinalTensors<floatX> final() const { return bind_final(end_weights(layout.final), d, layout); }
     BlockTensors<floatX> block(int l) {
         beat();
-        return bind_block(sharding.weights ? gathered(l) : params + start(l), l, d, layout);
+        return bind_block(sharding.weights ? gathered(l) : weight(layout.block(l), 0), l, d, layout);
     }
 
     EmbedTensors<real> embed_grads() const {
@@ -107,7 +123,7 @@ struct Zero {
     HeadTensors<real> head_grads() const { return head_of(end_grads(layout.wte), final_grads(), d); }
     FinalTensors<real> final_grads() const { return bind_final(end_grads(layout.final), d, layout); }
     BlockTensors<real> block_grads(int l) {
-        return bind_block(sharding.grads ? buffered_grads(l) : grads + start(l), l, d, layout);
+        return bind_block(sharding.grads ? buffered_grads(l) : gradient(layout.block(l), 0), l, d, layout);
     }
 
     void done_embed() {}
@@ -124,67 +140,56 @@ struct Zero {
     void begin_backward(bool is_last) { last = is_last; }      // of the chunk's micro-batches in this step
     void finish();                                             // this rank's shards of gradients are final
 
+    // An update calls before_update(b) and after_update(b) around the update of each bucket b, in order, then
+    // end_update().
+    void before_update(int b);
+    void after_update(int b);
+    void finish_gather();                  // awaits a started gather; before other collectives of its group
+    void end_update();
+
     // Where weights are sharded: blocks whose weights are gathered, or on their way.
     int gathered_blocks() const {
         return int(std::count_if(gather_buffers, gather_buffers + kGathered,
                                  [](const Gathered& g) { return g.block >= 0; }));
     }
 
-    // ---- what the optimizer works on
+    // ---- the place of a bucket
 
-    size_t shard(int b) const { return layout.size(b) / shards(); }         // elements
-    real* grad_shard(int b) const;
-    // Elements from .. from + count of a bucket, and where the first lies in the flat buffer of its kind.
-    struct Extent { size_t from, count, at; };
-    Extent stored_weights(int b) const { return stored(b, sharding.weights); }
-    Extent stored_state(int b) const { return stored(b, sharding.state); }
-    // Elements of e before the trailing tensors.
-    size_t leading_count(const Extent& e, int b) const {
-        return std::min(e.count, std::max(e.from, layout.leading[size_t(b)]) - e.from);
-    }
-    Extent stored_state(const StateSlot& slot, int b) const {
-        Extent e = stored_state(b);
-        if (!slot.of_trailing) e.count = leading_count(e, b);
-        e.at = slot.at[size_t(b)];
-        return e;
-    }
-    // The elements that this rank updates: those whose state is here.
-    floatX* owned_params(int b) const {
-        const Extent weights = stored_weights(b);
-        return params + weights.at + (stored_state(b).from - weights.from);
-    }
-    real* owned_grads(int b) const { return grad_shard(b) - (own_offset(b) - stored_state(b).from); }
+    BucketGroup group_of(int /*bucket*/) const { return {mesh.shard, mesh.replica}; }
+    Home home_of(int b, Kept kind) const;
+    Home home_of(int b, const StateSlot& slot) const;
 
-    // An update calls before_update(b) and after_update(b) around the update of each bucket b, in order, then
-    // end_update().
-    void before_update(int b);
-    void after_update(int b);
-    void finish_gather();                  // awaits a started gather; before other collectives of mesh.shard
-    void end_update();
+    Interval own(int b) const { return shard_of(b, group_of(b).shard.index); }     // this rank's shard
+    size_t shard(int b) const { return own(b).count; }
+    // The elements that this rank updates: their state is here.
+    Interval updated(int b) const { return home_of(b, Kept::State).elements; }
 
-    // Elements of a shard of a bucket, counted from its start.
-    struct Run { int bucket; size_t from, count; };
-    // The runs of all tensors that keep() accepts, in shard number `index`; neighbours are joined.
-    template <class Keep> std::vector<Run> shard_runs(int index, Keep keep) const;
-    template <class Keep> std::vector<Run> shard_runs(Keep keep) const {
-        return shard_runs(mesh.shard.index, keep);
+    // REQUIRES: the element lies here.
+    floatX* weight(int b, size_t element) const { return params + home_of(b, Kept::Weights).place(element); }
+    real* gradient(int b, size_t element) const { return grads + home_of(b, Kept::Gradients).place(element); }
+    real* state_at(const StateSlot& slot, int b, size_t element) const {
+        return slot.memory + home_of(b, slot).place(element);
     }
-    // The largest size(runs) of any shard: such a buffer is as large on all ranks of a pipeline stage.
-    template <class Keep, class Size> size_t most_of_shards(Keep keep, Size size) const {
-        size_t most = 0;
-        for (int i = 0; i < mesh.shard.size; i++) most = std::max(most, size(shard_runs(i, keep)));
-        return most;
-    }
-    // Run of the tensor, without padding, that this rank counts in sums over the model. Empty: other ranks
-    // count the tensor's elements.
-    std::optional<Run> counted_run(const std::string& name) const;
-    size_t own_offset(int b) const { return shard(b) * size_t(mesh.shard.index); }
+    floatX* weight_shard(int b) const { return weight(b, own(b).begin); }
+    real* grad_shard(int b) const { return gradient(b, own(b).begin); }
+
+    // ---- owners: several ranks have equal elements, and one of them owns an element. The owner counts the
+    // element in sums over the model, gives it to other ranks and saves it.
+
+    // Of replicas the first owns its whole shard, or each a part of it.
+    enum class Replicas { First, Each };
+    Interval owned(const Tensor& t, Replicas replicas) const;      // of the tensor, without padding
+    // What this rank owns, First; with padding, as neighbours are joined.
+    std::vector<Run> owned_runs() const;
+    // The largest size(owned_runs()) of any rank of a pipeline stage, whose buffers are equally large.
+    size_t most_owned(size_t (*size)(const std::vector<Run>&)) const;
+    // This rank's part of a tensor of the whole model; null: other stages have it.
+    const Tensor* tensor_here(const std::string& name) const;
 
     // The weights in full precision; null: not kept, or equal to params.
-    real* master() const {
-        for (const StateSlot& slot : state)
-            if (slot.weights) return slot.memory;
-        return nullptr;
+    const StateSlot* masters() const {
+        const auto slot = std::ranges::find(state, true, &StateSlot::weights);
+        return slot != state.end() && slot->memory ? &*slot : nullptr;
     }
     void weights_changed() { stale = true; }       // call after a write to params
 
@@ -201,27 +206,25 @@ struct Zero {
 private:
     struct Flight { Pending pending; uint64_t serial = 0; int bucket = -1; };      // serial 0: none
     struct Gathered { floatX* memory = nullptr; int block = -1; };
-    struct Held { const Tensor* tensor; std::vector<Piece> pieces, given; };       // given: by export
+    using Keeps = std::function<bool(const Tensor&)>;
 
-    size_t shards() const { return size_t(mesh.shard.size); }
-    size_t start(int l) const { return layout.start(layout.block(l)); }
     bool is_block(int b) const { return b >= layout.blocks && b < layout.blocks + blocks; }
-    int largest(bool of_blocks) const;
-    Extent stored(int b, bool sharded) const {
-        if (sharded) return {own_offset(b), shard(b), layout.start(b) / shards()};
-        return {0, layout.size(b), layout.start(b)};
-    }
+    size_t largest_block() const;
+    Interval shard_of(int b, int index) const;
+    Interval kept(int b, Kept kind) const;
+    bool owns(const Tensor& t, int tp) const;      // the rank of this index on tp, where it has the elements
+    // The runs of all tensors that keep() accepts, in the shards of this index; neighbours are joined.
+    std::vector<Run> shard_runs(int index, const Keeps& keep) const;
+    size_t most_of_shards(const Keeps& keep, size_t (*size)(const std::vector<Run>&)) const;
     void place_slot(StateSlot& slot) const;
     void add_slot_to(Arena& arena, Arena& host, StateSlot& slot);
-    size_t stored_size(bool sharded) const { return sharded ? layout.size() / shards() : layout.size(); }
-    bool buffers_grads(int b) const { return sharding.grads && is_block(b); }
     size_t ends_start(int b) const;
     size_t packed_count() const;
     floatX* end_weights(int b) const {
         if (b < 0) return nullptr;
-        return sharding.weights ? ends + ends_start(b) : params + layout.start(b);
+        return sharding.weights ? ends + ends_start(b) : weight(b, 0);
     }
-    real* end_grads(int b) const { return b < 0 ? nullptr : grads + grads_at[size_t(b)]; }
+    real* end_grads(int b) const { return b < 0 ? nullptr : gradient(b, 0); }
 
     floatX* gathered(int l);
     void fetch(int l);                     // starts to gather, into the buffer that is not in use
@@ -236,10 +239,10 @@ private:
     void sum_over_tp();
     void gather_bucket(int b);             // gradients where all ranks update all, else weights
     void log(ZeroEvent::Kind kind, int b) { if (events) events->push_back({kind, b}); }
-    void store(const Tensor& t, size_t first, size_t count, const real* values);   // as stored here
+    void store(int b, Interval elements, const real* values);
 
     int blocks;
-    std::vector<size_t> grads_at;          // start of each bucket in `grads`; one more at the end
+    std::vector<size_t> starts[3];         // of each kind: where each bucket begins; one more at the end
     Flight gather, reduction;              // at most one of each; awaited in the order in which they started
     uint64_t started = 0;
     bool last = false;
@@ -259,26 +262,7 @@ private:
     bool completes = false;                // it is the block's last in this step
     std::vector<Run> tp_runs;              // gradients that are partial over tp
     real* packed = nullptr;
-    std::unordered_map<std::string, Held> held;
+    std::unordered_map<std::string, const Tensor*> by_name;
 };
-
-template <class Keep> std::vector<Zero::Run> Zero::shard_runs(int index, Keep keep) const {
-    std::vector<Run> runs;
-    for (size_t i = 0; i < layout.tensors.size(); i++) {
-        const Tensor& t = layout.tensors[i];
-        if (!keep(t)) continue;
-        const bool ends_bucket = i + 1 == layout.tensors.size() || layout.tensors[i + 1].bucket != t.bucket;
-        const size_t base = layout.start(t.bucket) + shard(t.bucket) * size_t(index);   // of the shard
-        const size_t end =
-            ends_bucket ? layout.start(t.bucket) + layout.size(t.bucket) : layout.tensors[i + 1].start;
-        const size_t from = std::max(t.start, base), to = std::min(end, base + shard(t.bucket));
-        if (from >= to) continue;
-        const bool joins = !runs.empty() && runs.back().bucket == t.bucket &&
-                           runs.back().from + runs.back().count == from - base;
-        if (joins) runs.back().count += to - from;
-        else runs.push_back({t.bucket, from - base, to - from});
-    }
-    return runs;
-}
 
 }  // namespace PRECISION

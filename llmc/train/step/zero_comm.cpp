@@ -14,7 +14,7 @@ void Zero::take_off(Flight& flight, ZeroEvent::Kind kind, int b, Pending pending
 void Zero::finish_gather() {
     if (!gather.serial) return;
     if (reduction.serial && reduction.serial < gather.serial) finish_reduce();
-    mesh.shard.wait(gather.pending);
+    group_of(gather.bucket).shard.wait(gather.pending);
     log(ZeroEvent::WaitGather, gather.bucket);
     gather.serial = 0;
 }
@@ -30,7 +30,7 @@ void Zero::begin_step(std::vector<int> next) {
     if (stale) {
         for (Gathered& g : gather_buffers) g.block = -1;
         for (int b = 0; b < layout.count(); b++)
-            if (!is_block(b)) mesh.shard.all_gather(end_weights(b), owned_params(b), shard(b));
+            if (!is_block(b)) group_of(b).shard.all_gather(end_weights(b), weight_shard(b), shard(b));
         stale = false;
     }
     if (overlap && !order.empty() && gathered_index(order[0]) < 0) fetch(order[0]);
@@ -43,7 +43,7 @@ void Zero::fetch(int l) {
     CHECK(gathered_blocks() <= kGathered, "{} blocks are gathered", gathered_blocks());
     const int b = layout.block(l);
     take_off(gather, ZeroEvent::StartGather, b,
-             mesh.shard.start_all_gather(next.memory, owned_params(b), shard(b)));
+             group_of(b).shard.start_all_gather(next.memory, weight_shard(b), shard(b)));
 }
 
 // The weights stay valid until the next call: the other buffer belongs to the next block.
@@ -77,10 +77,6 @@ void Zero::clear_grads() {
     filled_block = -1;
 }
 
-real* Zero::grad_shard(int b) const {
-    return grads + grads_at[size_t(b)] + (buffers_grads(b) ? 0 : own_offset(b));
-}
-
 // Returns the buffer for a block's gradients of a micro-batch, beside the buffer that is being reduced.
 real* Zero::buffered_grads(int l) {
     if (filled_block != l) ops::set_zero(grad_buffers[filling], layout.size(layout.block(l)) * sizeof(real));
@@ -92,15 +88,16 @@ real* Zero::buffered_grads(int l) {
 void Zero::reduce(int b) {
     finish_reduce();
     const bool buffered = sharding.grads;
-    const real* whole = buffered ? grad_buffers[filling] : grads + grads_at[size_t(b)];
-    result = buffered && begun[size_t(b)] ? grad_buffers[filling] + own_offset(b) : grad_shard(b);
+    const real* whole = buffered ? grad_buffers[filling] : gradient(b, 0);
+    result = buffered && begun[size_t(b)] ? grad_buffers[filling] + own(b).begin : grad_shard(b);
     if (buffered) {
         filling = 1 - filling;
         filled_block = -1;
     }
     begun[size_t(b)] = true;
     completes = last;
-    take_off(reduction, ZeroEvent::StartReduce, b, mesh.shard.start_reduce_scatter(result, whole, shard(b)));
+    take_off(reduction, ZeroEvent::StartReduce, b,
+             group_of(b).shard.start_reduce_scatter(result, whole, shard(b)));
     if (!overlap) finish_reduce();
 }
 
@@ -108,12 +105,12 @@ void Zero::finish_reduce() {
     if (!reduction.serial) return;
     if (gather.serial && gather.serial < reduction.serial) finish_gather();
     const int b = reduction.bucket;
-    mesh.shard.wait(reduction.pending);
+    group_of(b).shard.wait(reduction.pending);
     log(ZeroEvent::WaitReduce, b);
     reduction.serial = 0;
     if (result != grad_shard(b)) ops::accumulate(grad_shard(b), result, shard(b));
     if (!completes) return;
-    mesh.replica.all_reduce(grad_shard(b), shard(b));
+    group_of(b).replica.all_reduce(grad_shard(b), shard(b));
     reduced++;
 }
 
@@ -122,8 +119,8 @@ void Zero::finish() {
     CHECK(reduced == blocks, "gradients of {} of {} blocks are reduced", reduced, blocks);
     for (int b = 0; b < layout.count(); b++) {
         if (is_block(b)) continue;
-        mesh.shard.reduce_scatter(grad_shard(b), end_grads(b), shard(b));
-        mesh.replica.all_reduce(grad_shard(b), shard(b));
+        group_of(b).shard.reduce_scatter(grad_shard(b), end_grads(b), shard(b));
+        group_of(b).replica.all_reduce(grad_shard(b), shard(b));
     }
     sum_over_tp();
     if (layout.wte >= 0 && d.kind.tied) mesh.tied.all_reduce(grad_shard(layout.wte), shard(layout.wte));
@@ -132,14 +129,14 @@ void Zero::finish() {
 // Sums the gradients of tensors that every rank of tp has whole, by a single all-reduce.
 void Zero::sum_over_tp() {
     size_t at = 0;
-    for (const Run& run : tp_runs) {
-        ops::copy_on_device(packed + at, grad_shard(run.bucket) + run.from, run.count * sizeof(real));
+    for (const auto& [bucket, run] : tp_runs) {
+        ops::copy_on_device(packed + at, gradient(bucket, run.begin), run.count * sizeof(real));
         at += run.count;
     }
     mesh.tp.all_reduce(packed, at);
     at = 0;
-    for (const Run& run : tp_runs) {
-        ops::copy_on_device(grad_shard(run.bucket) + run.from, packed + at, run.count * sizeof(real));
+    for (const auto& [bucket, run] : tp_runs) {
+        ops::copy_on_device(gradient(bucket, run.begin), packed + at, run.count * sizeof(real));
         at += run.count;
     }
 }
@@ -148,10 +145,10 @@ void Zero::sum_over_tp() {
 // the update
 
 void Zero::gather_bucket(int b) {
-    const size_t at = layout.start(b);
+    const Axis& ranks = group_of(b).shard;
     take_off(gather, ZeroEvent::StartGather, b,
-             sharding.state ? mesh.shard.start_all_gather(params + at, owned_params(b), shard(b))
-                            : mesh.shard.start_all_gather(grads + at, grad_shard(b), shard(b)));
+             sharding.state ? ranks.start_all_gather(weight(b, 0), weight_shard(b), shard(b))
+                            : ranks.start_all_gather(gradient(b, 0), grad_shard(b), shard(b)));
 }
 
 // Without a sharded state each rank updates every parameter: gathers the gradients of bucket b, and starts to

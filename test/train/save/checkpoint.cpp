@@ -126,7 +126,7 @@ TEST(weights_without_masters) {
     Config cfg = config_in(dir);
     cfg.train.steps = 0, cfg.model.init = path;
     Tiny b(cfg);
-    EXPECT(!b.model.zero.master() && !b.model.zero.grads, "there is memory for training");
+    EXPECT(!b.model.zero.masters() && !b.model.zero.grads, "there is memory for training");
     Checkpoint(b.cfg, b.model.zero, b.model.votes, b.model.snapshot, {}).load_weights(path);
     EXPECT(memcmp(b.model.zero.params, a.model.zero.params, a.size() * sizeof(floatX)) == 0,
            "weights differ");

@@ -53,7 +53,7 @@ static void expect_runs(const Muon& muon, size_t round) {
     }
     for (const Muon::MatrixRun& p : muon.runs_of(round)) {
         EXPECT(p.at == elements, "a run begins at %zu of %zu", p.at, elements);
-        elements += p.count;
+        elements += p.elements.count;
     }
     EXPECT(elements == given, "%zu of %zu elements", elements, given);
 }

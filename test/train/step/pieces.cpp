@@ -28,7 +28,7 @@ TEST(shards_cover_every_tensor_once) {
                     const size_t size = t.param.count(), width = size_t(t.param.whole_cols);
                     for (size_t s = 0; s < shards; s++) {
                         const size_t from = size * s / shards, to = size * (s + 1) / shards;
-                        const auto pieces = pieces_of(t, from, to - from);
+                        const auto pieces = pieces_of(t, {from, to - from});
                         const auto& fused = t.param.fused;
                         const auto none = std::count(fused.begin(), fused.end(), 0);
                         const auto matrices = t.param.is_fused() ? 3 - none : 1;
@@ -67,7 +67,7 @@ TEST(runs_are_the_elements_of_a_range) {
                     const size_t global = (p.row + i / p.cols) * width + p.col + i % p.cols;
                     if (global >= first && global < first + count) expected.insert({p.at + i, global});
                 }
-                for_each_run(p, width, first, count, [&](size_t local, size_t global, size_t n) {
+                for_each_run(p, width, {first, count}, [&](size_t local, size_t global, size_t n) {
                     for (size_t i = 0; i < n; i++) seen.insert({local + i, global + i});
                 });
                 EXPECT(seen == expected, "%zu elements from %zu on: %zu of %zu", count, first, seen.size(),

@@ -36,10 +36,9 @@ void read_foreign_rows(const std::vector<ForeignTensor>& tensors, const Tensor& 
                        size_t rows, float* out, const ReadForeign& read) {
     const size_t cols = size_t(t.param.whole_cols);
     for (const ForeignTensor& p : tensors) {
-        const size_t begin = std::max(row, p.first), end = std::min(row + rows, p.first + p.rows);
-        const bool at_once = p.order == Rows::Same;
-        for (size_t at = begin, n; at < end; at += n) {
-            n = at_once ? end - at : 1;
+        Interval rest = common({row, rows}, {p.first, p.rows});
+        while (!rest.empty()) {
+            const auto [at, n] = rest.take(p.order == Rows::Same ? rest.count : 1);
             read(p, row_there(p.order, at - p.first, D), n, out + (at - row) * cols);
         }
     }
