@@ -95,17 +95,17 @@ sanitizers() {
 }
 
 portable() {
-    local arch=x86-64-v3 precisions="fp32 bf16" build name targets=()
+    local arch=x86-64-v3 precisions="fp32 bf16" build targets
+    local names=(adamw attention classifier decoder encoder layernorm math matmul memory test_gpt train)
     few && precisions=fp32
     build=build/cpu-$arch-nodnnl-${precisions/ /-}
     if ! grep -qw avx2 /proc/cpuinfo; then
         echo "skip  portable: this CPU has no AVX2"; echo "0 passed, 0 failed, 1 skipped"; return
     fi
-    for name in adamw attention classifier decoder encoder layernorm math matmul memory test_gpt train; do
-        targets+=("$build/test/$name")
-    done
+    targets=("${names[@]/#/$build/test/}")
     plain_make DNNL=0 WERROR=1 PRECISIONS="$precisions" TEST_PRECISIONS="$precisions" ARCH=$arch \
-        "${targets[@]}" >"$out/portable-build.log" 2>&1 || { tail -n 30 "$out/portable-build.log"; return; }
+        ONLY="${names[*]}" "${targets[@]}" >"$out/portable-build.log" 2>&1 ||
+        { tail -n 30 "$out/portable-build.log"; return; }
     BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"
 }
 
@@ -238,7 +238,7 @@ races() {
     local build=build/cpu-native-nodnnl-thread-fp64 names=(comm zero overlap saver snapshot) unity=1 targets
     few || { names+=(lattice); unity=0; }
     targets=("${names[@]/#/$build/test/}")
-    plain_make SANITIZE=thread DNNL=0 UNITY=$unity PRECISIONS=fp64 "${targets[@]}" \
+    plain_make SANITIZE=thread DNNL=0 UNITY=$unity PRECISIONS=fp64 ONLY="${names[*]}" "${targets[@]}" \
         >"$out/races-build.log" 2>&1 || { tail -n 30 "$out/races-build.log"; return; }
     export TSAN_OPTIONS=halt_on_error=1:exitcode=66 OMP_NUM_THREADS=1
     BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"

@@ -8,7 +8,9 @@ OVER_KERNELS := emulated_meshes emulated_nccl_runs emulated_trace emulated_train
 # under sanitizers neither the trainer over the emulated kernels, the host's code once more, nor scripts
 NOT_HERE     := $(if $(SANITIZE),emulated_% $(OF_SCRIPTS)) $(if $(filter cuda,$(DEVICE)),emulat%) \
                 $(if $(filter emulated,$(DEVICE)),$(OVER_KERNELS))
-OF_TEST      := $(filter-out test/emulator/% test/fuzz/%,$(call rooms,test/*,*.cpp))
+# ONLY="NAME ...": there are no other tests, in a build of other flags that is for these alone
+OF_TEST      := $(filter $(or $(ONLY:%=\%/%.cpp),%),$(call rooms,test/*,*.cpp))
+OF_TEST      := $(filter-out test/emulator/% test/fuzz/%,$(OF_TEST))
 source_of     = $(filter %/$1.cpp,$(OF_TEST))
 room_of       = $(dir $(call source_of,$1))
 TEST_NAMES   := $(filter-out $(NOT_HERE),$(notdir $(basename $(OF_TEST))))
