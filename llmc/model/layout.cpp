@@ -4,21 +4,6 @@
 
 #include "llmc/base/check.h"
 
-Part make_part(int L, int stage, int stages, int virtual_stages) {
-    const int all = stages * virtual_stages;
-    CHECK(all <= L, "{} stages of {} chunks for {} blocks", stages, virtual_stages, L);
-    Part part{.layers = {}, .chunks = {}, .first = stage == 0, .last = stage == stages - 1};
-    for (int c = 0; c < virtual_stages; c++) {
-        const int number = c * stages + stage;
-        const int from = int(int64_t(L) * number / all), to = int(int64_t(L) * (number + 1) / all);
-        const int begin = int(part.layers.size());
-        for (int l = from; l < to; l++) part.layers.push_back(l);
-        part.chunks.push_back({.begin = begin, .end = begin + to - from,
-                               .embeds = number == 0, .ends = number == all - 1});
-    }
-    return part;
-}
-
 template <class G>
 static void append(std::vector<Tensor>& tensors, const std::vector<ParamRow<G>>& table, int layer,
                    uint64_t& global) {

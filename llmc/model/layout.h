@@ -31,10 +31,12 @@ struct Part {
     bool first, last;               // a chunk embeds, a chunk ends; either part holds a tied wte
 };
 
-// Stage `stage` of `stages`, each of `virtual_stages` chunks: chunk c is number c * stages + stage of the
-// stages * virtual_stages chunks in a row that the model is cut into. REQUIRES: as many blocks as chunks.
-Part make_part(int L, int stage, int stages, int virtual_stages = 1);
-inline Part whole_model(int L) { return make_part(L, 0, 1); }
+inline Part whole_model(int L) {
+    Part part{.layers = {}, .chunks = {{0, L, true, true}}, .first = true, .last = true};
+    part.layers.resize(size_t(L));
+    std::iota(part.layers.begin(), part.layers.end(), 0);
+    return part;
+}
 
 // 0, 1, ...: the blocks here, in the order of a forward of each chunk.
 inline std::vector<int> blocks_of(const Part& part) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "llmc/model/layout.h"
+#include "llmc/train/step/stage.h"
 
 DistinctStages distinct_stages(const Config& cfg) {
     const int pp = cfg.parallel.pp, chunks = cfg.parallel.virtual_stages;

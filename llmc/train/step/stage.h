@@ -2,6 +2,7 @@
 #pragma once
 #include "llmc/base/config/config.h"
 #include "llmc/comm/axis.h"
+#include "llmc/model/layout.h"
 #include "llmc/train/step/schedule.h"
 
 struct Stage {
@@ -19,3 +20,7 @@ struct Stage {
 int micros_of(const Config& cfg, const Mesh& mesh, int micro_batch);
 
 Stage make_stage(const Config& cfg, const Mesh& mesh, int micro_batch);
+
+// The part of stage `stage` of `stages`, each of `chunks` chunks: its chunk c is number c * stages + stage of
+// the stages * chunks chunks in a row that the model is cut into. REQUIRES: as many blocks as chunks.
+Part make_part(int L, int stage, int stages, int chunks = 1);
