@@ -95,7 +95,7 @@ static constexpr KnownName kNames[] = {
     {"wd adam_weight_decay -c", "optimizer.weight_decay", nullptr},
     {"max_grad_norm clip_grad clip_grad_norm grad_norm_clip grad_clip_norm gradient_clip_val "
      "gradient_clipping gradient_clip clip_gradient max_norm", "optimizer.grad_clip", nullptr},
-    {"optim optimizer_type optimizer_name", nullptr, "The optimizer is AdamW: leave it out"},
+    {"optim optimizer_type optimizer_name", "optimizer.kind", nullptr},
     // parallel
     {"tp_size tensor_parallel tensor_parallel_size tensor_model_parallel_size", "parallel.tp", nullptr},
     {"pp_size pipeline_parallel pipeline_parallel_size pipeline_model_parallel_size", "parallel.pp", nullptr},

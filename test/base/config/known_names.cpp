@@ -83,7 +83,8 @@ TEST(names_that_people_know) {
         {"epochs", "train.steps", "train.batch_tokens"}, {"warmup_steps", "optimizer.warmup?"},
         {"warmup_iters", "optimizer.warmup?"}, {"min_lr", "optimizer.final_lr?", "fraction"},
         {"eval_interval", "eval.every?"}, {"log_interval", "log.every?"}, {"dtype", "run.precision?"},
-        {"out_dir", "run.dir?"}, {"dropout", "no dropout", "leave it out"}, {"compile", "leave it out"},
+        {"out_dir", "run.dir?"}, {"optim", "optimizer.kind?"}, {"compile", "leave it out"},
+        {"dropout", "no dropout", "leave it out"},
         {"gradient_accumulation_steps", "train.micro_batch"}, {"wandb_log", "metrics.jsonl"},
         {"wandb_project", "metrics.jsonl"}, {"max_grad_norm", "optimizer.grad_clip?"},
         // keys of this program without their section, or in another
