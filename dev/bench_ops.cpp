@@ -61,9 +61,9 @@ struct Row {
 std::string name_of(const Cost& c, const ModelConfig& m, const Walk::Entry& at) {
     std::string name = c.name;
     if (c.kind == Kind::Product)
-        return fmt::format("{}{} ({}, {}) x {}", at.micro < 0 ? "Muon: " : "", name, c.dims[0], c.dims[1],
-                           c.dims[2]);
-    if (c.kind == Kind::Attention && c.dims[6]) name += fmt::format(", window {}", c.dims[6]);
+        return fmt::format("{}{} ({}, {}) x {}", at.micro < 0 ? "Muon: " : "", name, c.product.m, c.product.n,
+                           c.product.k);
+    if (c.attention.window) name += fmt::format(", window {}", c.attention.window);
     if (c.kind == Kind::Attention && m.document_mask) name += ", documents";
     if (name.starts_with("classifier") && m.softcap > 0)
         name += m.softcap_kind == SoftcapKind::Sqrt ? ", sqrt softcap" : ", tanh softcap";

@@ -83,7 +83,7 @@ std::vector<Candidate> best_products(const Options& o, Operands& t) {
         std::vector<Candidate> candidates;
         for (const int cut : {1, 2, 4})
             for (const bool transposed : {false, true}) {
-                Product p{.m = c.dims[0], .n = c.dims[1], .k = c.dims[2], .in = dtype_of<floatX>,
+                Product p{.m = c.product.m, .n = c.product.n, .k = c.product.k, .in = dtype_of<floatX>,
                           .out = weight ? dtype_of<real> : dtype_of<floatX>,
                           .a_transposed = weight && transposed, .b_transposed = !weight && transposed,
                           .bias = false, .accumulate = weight};

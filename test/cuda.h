@@ -105,7 +105,7 @@ template <class F> void expect_floors(const char* file, int line, F f) {
     const Walk walk = walk_of({.backend = Target::Cuda, .threads = 1}, f, true);
     emulator::settings.count = false;
     const size_t stated = walk.needs().scratch, used = walk.scratch_used;
-    if (stated < used || stated > used + 2 * cuda::kScratchAlign)
+    if (stated < used || stated > used + 2 * kScratchAlign)
         test::fail(file, line, "an op states %zu bytes of scratch and uses %zu", stated, used);
     emulator::tell_of_counts();
     for (const auto& [name, count] : emulator::counts())

@@ -17,7 +17,7 @@ inline bool walks_all() {
 inline std::string text_of(const Walk& w, const Walk::Entry& e) {
     const Cost& c = w.of(e);
     std::string dims;
-    for (const int d : c.dims) dims += fmt::format(" {}", d);
+    for (const int d : c.sizes()) dims += fmt::format(" {}", d);
     return fmt::format("{}{}{}, block {}, micro-batch {}, dims{}, {:g} FLOPs, {} bytes read, {} written, {} "
                        "of scratch, peer {}", c.axis ? c.axis : "", c.axis ? "." : "", c.name, e.block,
                        e.micro, dims, c.flops, c.read, c.written, c.needs.scratch, c.peer);

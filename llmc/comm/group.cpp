@@ -47,11 +47,11 @@ struct Call {
 
 static Cost verb_cost(const Target&, const Group& g, Verb verb, uint64_t sent, uint64_t result, int peer) {
     return {.name = verb_names[verb], .kind = Kind::Collective, .read = sent, .written = result,
-            .axis = g.name, .peer = peer};
+            .axis = g.name, .verb = verb, .peer = peer};
 }
 
 static Cost await_cost(const Target&, const Group& g, Verb verb) {
-    return {.name = verb_names[verb], .kind = Kind::Wait, .axis = g.name};
+    return {.name = verb_names[verb], .kind = Kind::Wait, .axis = g.name, .verb = verb};
 }
 
 // Counts a call, of bytes that this rank sends and of its result; true: the rank only walks.

@@ -33,7 +33,9 @@ template <class T> constexpr Wire wire_of() {
     }
 }
 
-enum Verb { kAllGather, kReduceScatter, kAllToAll, kAllReduce, kBroadcast, kSend, kRecv, kBarrier, kVerbs };
+enum Verb : uint8_t {
+    kAllGather, kReduceScatter, kAllToAll, kAllReduce, kBroadcast, kSend, kRecv, kBarrier, kVerbs
+};
 inline constexpr const char* verb_names[kVerbs] = {"all_gather", "reduce_scatter", "all_to_all", "all_reduce",
                                                    "broadcast",  "send",           "recv",       "barrier"};
 

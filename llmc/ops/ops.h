@@ -10,20 +10,13 @@
 
 #include "llmc/base/config/choice.h"
 #include "llmc/base/numbers/dtype.h"
+#include "llmc/ops/gpu_scratch.h"
 #include "llmc/ops/tensor_spread.h"
 #include "llmc/ops/walk.h"
 
-namespace fp32 {
-#include "llmc/ops/decl/needs.h"
-}  // namespace fp32
-namespace bf16 {
-#include "llmc/ops/decl/needs.h"
-}  // namespace bf16
-namespace fp64 {
-#include "llmc/ops/decl/needs.h"
-}  // namespace fp64
-
 namespace PRECISION {
+
+#include "llmc/ops/decl/needs.h"
 
 namespace cpu {
 #include "llmc/ops/decl/all.h"

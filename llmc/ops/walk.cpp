@@ -7,13 +7,24 @@
 #include "llmc/base/progress.h"
 #include "llmc/ops/timeline.h"
 
+std::array<int, 8> Cost::sizes() const {
+    const ProductShape& p = product;
+    const AttentionShape& a = attention;
+    switch (kind) {
+    case Kind::Product: return {p.m, p.n, p.k, p.bias, p.batch};
+    case Kind::Attention: return {a.B, a.Tq, a.Tk, a.NH, a.D, a.apart, a.window, a.documents};
+    case Kind::Wait: return {ticket.number, int(ticket.lane)};
+    default: return {};
+    }
+}
+
 static uint64_t hash_of(const Cost& c) {
     uint64_t h = uint64_t(reinterpret_cast<uintptr_t>(c.name));
     const auto mix = [&h](uint64_t v) {
         h = (h ^ v) * 0x9e3779b97f4a7c15u;
         h ^= h >> 29;
     };
-    for (const int d : c.dims) mix(uint64_t(d));
+    for (const int size : c.sizes()) mix(uint64_t(size));
     mix(c.read);
     mix(c.written);
     mix(c.needs.scratch);

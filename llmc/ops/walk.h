@@ -8,8 +8,10 @@
 // So the real step of any rank of any mesh runs on any machine, without touching a tensor. The record serves
 // the plan of scratch, the warm-up of libraries, tuning, and counts of FLOPs and bytes.
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -22,15 +24,50 @@ struct Target {
     int threads;                    // of a rank; Cpu
     bool any_size = false;          // Cuda: kernels of another program, without limits on sizes; for plans
     int processors = 132;           // Cuda: of the GPU that a plan is for; NCCL's buffers grow with them
+    constexpr bool gpu() const { return backend == Cuda; }
     // The sides of weights are multiples of this.
-    constexpr int product_unit() const { return backend == Cuda ? 8 : 1; }
+    constexpr int product_unit() const { return gpu() ? 8 : 1; }
     bool operator==(const Target&) const = default;
 };
 
 enum class Kind : uint8_t { Memory, Product, Attention, Copy, Wait, Collective };
 
-// The two directions of copies beside the ops.
+// (m, n) = (m, k) (k, n). Weight: of a gradient, which accumulates.
+struct ProductShape {
+    enum Op : uint8_t { Forward, Input, Weight, Gram } op = Forward;
+    int m = 0, n = 0, k = 0;
+    bool bias = false;
+    int batch = 0;                  // such products in one call; 0: a single product
+    bool gelu = false;              // with GELU, or its backward
+    bool operator==(const ProductShape&) const = default;
+};
+
+struct AttentionShape {
+    int B = 0, Tq = 0, Tk = 0, NH = 0, D = 0;
+    int apart = 0;                  // q_offset - k_offset
+    int window = 0;                 // 0: all keys before a query
+    bool documents = false, backward = false;
+    bool operator==(const AttentionShape&) const = default;
+};
+
+// The two directions of copies between device and host.
 enum class CopyLane : uint8_t { ToDevice, ToHost };
+
+struct CopyPath {
+    std::optional<CopyLane> lane;   // none: on the device
+    bool beside = false;            // the ops, not among them
+    bool operator==(const CopyPath&) const = default;
+};
+
+// Waits for copies beside the ops (CopyTicket).
+struct TicketShape {
+    enum Op : uint8_t { Mark, Await, AwaitAll } op = Mark;
+    int number = 0;
+    CopyLane lane = CopyLane();     // of Mark
+    bool operator==(const TicketShape&) const = default;
+};
+
+enum Verb : uint8_t;                // of a collective: comm/group.h
 
 // Bytes of an op besides its arguments: of context.scratch, and allocated by libraries.
 struct Needs {
@@ -41,10 +78,10 @@ struct Needs {
 struct Cost {
     const char* name;               // of the op, or the verb
     Kind kind = Kind::Memory;
-    // Product: m, n, k, 1 with a bias, and the products of a batch (0: no batch). Attention: B, Tq, Tk, NH,
-    // D, q_offset - k_offset, window (0: all), and 1 where rows pack documents.
-    // Wait: the number of a ticket of copies; mark_copies: and the lane.
-    int dims[8] = {};
+    ProductShape product = {};
+    AttentionShape attention = {};
+    CopyPath copy = {};
+    TicketShape ticket = {};        // of a wait without an axis
     double flops = 0;               // of products and attention: pairs inside the causal window, documents
                                     // ignored
     uint64_t read = 0, written = 0; // bytes as the formula needs them: every tensor once. Collective: bytes
@@ -52,8 +89,12 @@ struct Cost {
     uint64_t passes = 0;            // Product: bytes that kernels of their own move behind it on a GPU, for
                                     // the activation or the sums of a bias's gradient
     Needs needs = {};
-    const char* axis = nullptr;     // of a collective
+    const char* axis = nullptr;     // of a collective, or of a wait for one
+    Verb verb = {};                 // with an axis
     int peer = -1;                  // of a message: rank on the axis
+
+    // The shape as numbers, for traces and comparisons; zeros at the end. A product: m, n, k, bias, batch.
+    std::array<int, 8> sizes() const;
     bool operator==(const Cost&) const = default;
 };
 

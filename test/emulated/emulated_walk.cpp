@@ -92,7 +92,7 @@ static void expect_walked(const std::string& name, const Config& cfg) {
         expect_same(where, walk, done);
         EXPECT(sent(walk) == moved && !moved.empty(), "%s: bytes sent differ", where.c_str());
         const size_t stated = walk.needs().scratch, used = done.scratch_used;
-        EXPECT(stated >= used && stated <= used + 2 * cuda::kScratchAlign && stated <= t.model.scratch_bytes,
+        EXPECT(stated >= used && stated <= used + 2 * kScratchAlign && stated <= t.model.scratch_bytes,
                "%s: %zu bytes of scratch walked, %zu used", where.c_str(), stated, used);
         expect_floors(where, done, floors.of);
         // a plan's step of few micro-batches has every task of the whole step, and no other

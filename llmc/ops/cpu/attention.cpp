@@ -45,12 +45,6 @@ static size_t slice_elements(int T, int D) {
     return 4 * Dp * round_up(T, kKeys) + tiles + 16 * 16;
 }
 
-size_t attention_scratch(int threads, int Tq, int Tk, int D, int group) {
-    const size_t bytes = attention_by_products(Tq, Tk, D) ? attention_products_scratch(Tk, D, group)
-                                                          : slice_elements(Tk, D) * sizeof(real);
-    return bytes * size_t(threads);
-}
-
 static Slice slice_of(std::byte* scratch, int thread, size_t elements) {
     return {reinterpret_cast<real*>(scratch) + size_t(thread) * elements};
 }
@@ -338,4 +332,11 @@ void attention_backward(const AttentionBackward& t, const AttentionDims& d) {
 }
 
 }  // namespace cpu
+
+Needs needs::attention(int threads, int Tq, int Tk, int D, int group) {
+    const size_t bytes = cpu::attention_by_products(Tq, Tk, D) ? cpu::attention_products_scratch(Tk, D, group)
+                                                               : cpu::slice_elements(Tk, D) * sizeof(real);
+    return {.scratch = bytes * size_t(threads), .library = 0};
+}
+
 }  // namespace PRECISION

@@ -1,5 +1,4 @@
-// Attention internals of the CPU backend: scratch sizes for needs.cpp, warm-up for memory.cpp, BF16 product
-// kernels for attention.cpp.
+// Attention internals of the CPU backend: BF16 product kernels for attention.cpp, warm-up for memory.cpp.
 #pragma once
 #include <cmath>
 
@@ -12,9 +11,6 @@ namespace cpu {
 inline real attention_scale(const AttentionDims& d) {
     return d.scale > 0 ? real(d.scale) : 1 / std::sqrt(real(d.D));
 }
-
-// Bytes of context.scratch, where `group` heads of queries share a head of keys.
-size_t attention_scratch(int threads, int Tq, int Tk, int D, int group);
 
 // Attention by BF16 products of oneDNN. attention_by_products(): whether the products are faster on this CPU
 // for these sizes. attention_products_scratch(): bytes per thread.

@@ -11,7 +11,7 @@
 
 #include "llmc/base/context.h"
 #include "llmc/base/numbers/math.h"
-#include "llmc/ops/cpu/classifier.h"
+#include "llmc/ops/ops.h"
 #include "llmc/ops/cpu/vectors.h"
 
 namespace PRECISION {
@@ -60,7 +60,7 @@ struct Kept {
 };
 
 static size_t kept_size(int V) { return size_t(V + kBlock - 1) / kBlock * (kBlock + W); }
-size_t classifier_scratch(int threads, int V) { return size_t(threads) * kept_size(V) * sizeof(real); }
+static size_t scratch_of(int threads, int V) { return size_t(threads) * kept_size(V) * sizeof(real); }
 
 static Kept kept_of_thread(std::byte* scratch, int V) {
     real* const values = reinterpret_cast<real*>(scratch) + size_t(omp_get_thread_num()) * kept_size(V);
@@ -196,7 +196,7 @@ static void gradient_of(floatX* row, const Softmax& s, int column, real dloss, i
 void classifier_forward_backward(const Classifier& t, real dloss) {
     if (walked(classifier_forward_backward_cost, t)) return;
     if (t.slices > 1) return slice_statistics(t);
-    use_scratch("classifier", classifier_scratch(context.threads, t.V));
+    use_scratch("classifier", scratch_of(context.threads, t.V));
     std::byte* const scratch = context.scratch;
     with_cap(t, [&](auto cap) {
         #pragma omp parallel for schedule(static) num_threads(context.threads)
@@ -258,4 +258,7 @@ void classifier_merge_backward(const Classifier& t, const real* stats, real dlos
 }
 
 }  // namespace cpu
+
+Needs needs::classifier(int threads, int V) { return {.scratch = cpu::scratch_of(threads, V), .library = 0}; }
+
 }  // namespace PRECISION

@@ -11,7 +11,7 @@
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/numbers/simd.h"
 #include "llmc/ops/cpu/attention.h"
-#include "llmc/ops/cpu/products/matmul.h"
+#include "llmc/ops/ops.h"
 #include "llmc/ops/ops.h"
 
 namespace PRECISION {
@@ -74,7 +74,7 @@ void warm_up(const Walk& walk) {
     for (const Cost& c : walk.costs) {
         if (c.kind != Kind::Attention) continue;
         #pragma omp parallel num_threads(context.threads)
-        attention_products_warm_up(c.dims[2], c.dims[4], c.dims[6], c.dims[7]);
+        attention_products_warm_up(c.attention.Tk, c.attention.D, c.attention.window, c.attention.documents);
     }
 }
 
@@ -116,24 +116,24 @@ static void copy_pages(void* out, const void* in, size_t bytes) {
 
 // Copies are complete when their call returns.
 void start_copy_to_device(void* to, const void* from, size_t bytes) {
-    if (walked(copy_cost, "start_copy_to_device", bytes)) return;
+    if (walked(start_copy_cost, CopyLane::ToDevice, bytes)) return;
     copy_pages(to, from, bytes);
 }
 void start_copy_to_host(void* to, const void* from, size_t bytes) {
-    if (walked(copy_cost, "start_copy_to_host", bytes)) return;
+    if (walked(start_copy_cost, CopyLane::ToHost, bytes)) return;
     copy_pages(to, from, bytes);
 }
 CopyTicket::~CopyTicket() = default;
 void mark_copies(CopyTicket& ticket, CopyLane lane, double* arrived) {
     number_in_walk(ticket);
-    if (walked(ticket_cost, "mark_copies", ticket, lane)) return;
+    if (walked(mark_copies_cost, ticket, lane)) return;
     if (arrived) *arrived = seconds_now();
 }
-void await_copies(const CopyTicket& ticket) { walked(ticket_cost, "await_copies", ticket, CopyLane()); }
+void await_copies(const CopyTicket& ticket) { walked(await_copies_cost, "await_copies", ticket); }
 void host_awaits_copies(const CopyTicket& ticket) {
-    walked(ticket_cost, "host_awaits_copies", ticket, CopyLane());
+    walked(await_copies_cost, "host_awaits_copies", ticket);
 }
-void finish_copies() { walked(wait_cost, "finish_copies"); }
+void finish_copies() { walked(finish_copies_cost); }
 
 void accumulate(real* sum, const real* values, size_t count) {
     if (walked(vector_cost, "accumulate", 2 * count * sizeof(real), count * sizeof(real))) return;
@@ -142,11 +142,11 @@ void accumulate(real* sum, const real* values, size_t count) {
 }
 
 void copy_to_device(void* to, const void* from, size_t bytes) {
-    if (walked(copy_cost, "copy_to_device", bytes)) return;
+    if (walked(host_copy_cost, CopyLane::ToDevice, bytes)) return;
     memcpy(to, from, bytes);
 }
 void copy_to_host(void* to, const void* from, size_t bytes) {
-    if (walked(copy_cost, "copy_to_host", bytes)) return;
+    if (walked(host_copy_cost, CopyLane::ToHost, bytes)) return;
     memcpy(to, from, bytes);
 }
 void copy_on_device(void* to, const void* from, size_t bytes) {

@@ -8,15 +8,13 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
-#include "llmc/ops/cpu/rotary.h"
 #include "llmc/ops/cpu/vectors.h"
+#include "llmc/ops/ops.h"
 
 namespace PRECISION {
 namespace cpu {
 
-static constexpr int kChunk = 256;      // tokens
-
-size_t rotary_scratch(int D) { return size_t(kChunk) * 2 * size_t(D) * sizeof(real); }
+static constexpr int kChunk = kCpuRotaryChunk;
 
 // One vector of each half of a head.
 struct Halves2 { Vector<real> a, b; };

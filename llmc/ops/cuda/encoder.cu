@@ -2,8 +2,8 @@
 // and adds up its tokens in order; rows that pack documents repeat positions at will, as tokens do, and go
 // the way of tokens. Backward of tokens, without atomics and for any distribution of tokens: a
 // stable radix sort by row of wte puts equal tokens side by side, in order (8 bits a pass; thread d of a
-// block owns digit d, so ranks need no atomics). The sorted list is cut into buckets of kBucket tokens. A
-// bucket adds up its runs of equal rows. For a run from an earlier bucket, the bucket leaves a partial sum;
+// block owns digit d, so ranks need no atomics). The sorted list is cut into buckets of tokens. A bucket adds
+// up its runs of equal rows. For a run from an earlier bucket, the bucket leaves a partial sum;
 // the run's first bucket adds the partial sums in a second step, bucket after bucket. Every sum has a fixed
 // order, and a token repeated N times costs as much as N different tokens.
 #include "llmc/base/check.h"
@@ -79,7 +79,7 @@ encoder_backward_positions_kernel(float* dwpe, const floatX* dout, Encoder e) {
 // backward: the sort. A token's key is its row of wte, or of wpe; behind the last if the token is not here.
 
 static constexpr int kDigitBits = 8, kScanThreads = 1024;
-static_assert(kDigits == 1 << kDigitBits);
+static_assert(kEncoderDigits == 1 << kDigitBits);
 
 // Tokens in the order of the sort so far.
 struct Sorted { int32_t *key, *n; };
@@ -96,22 +96,22 @@ __global__ void __launch_bounds__(256) encoder_keys_kernel(Sorted s, Encoder e, 
 
 // digits[i] = the digit of key i of this block's tile; -1 behind the last
 static __device__ __forceinline__ void stage_digits(int32_t* digits, const int32_t* key, int N, int shift) {
-    for (int i = threadIdx.x; i < kTile; i += kDigits) {
-        const int at = blockIdx.x * kTile + i;
-        digits[i] = at < N ? (key[at] >> shift) & (kDigits - 1) : -1;
+    for (int i = threadIdx.x; i < kEncoderTile; i += kEncoderDigits) {
+        const int at = blockIdx.x * kEncoderTile + i;
+        digits[i] = at < N ? (key[at] >> shift) & (kEncoderDigits - 1) : -1;
     }
     __syncthreads();
 }
 
 // counts[digit][tile] = how many keys of the tile have the digit
 // FLOOR bytes = 4 N + 4 counts
-__global__ void __launch_bounds__(kDigits)
+__global__ void __launch_bounds__(kEncoderDigits)
 encoder_digits_kernel(int32_t* counts, const int32_t* key, int N, int shift) {
-    SMEM(int32_t[kTile], digits);
+    SMEM(int32_t[kEncoderTile], digits);
     stage_digits(digits, key, N, shift);
     const int digit = threadIdx.x;
     int count = 0;
-    for (int i = 0; i < kTile; i++) count += digits[i] == digit;
+    for (int i = 0; i < kEncoderTile; i++) count += digits[i] == digit;
     counts[digit * gridDim.x + blockIdx.x] = count;
 }
 
@@ -143,13 +143,13 @@ encoder_scan_kernel(int32_t* counts, int size, int each) {
 // Moves every key behind the keys with smaller digits and behind earlier keys of its digit; thread d moves
 // the keys of digit d.
 // FLOOR bytes = 20 N + 4 counts      scattered: where a key goes
-__global__ void __launch_bounds__(kDigits)
+__global__ void __launch_bounds__(kEncoderDigits)
 encoder_move_kernel(Sorted to, Sorted from, const int32_t* starts, int N, int shift) {
-    SMEM(int32_t[kTile], digits);
+    SMEM(int32_t[kEncoderTile], digits);
     stage_digits(digits, from.key, N, shift);
-    const int digit = threadIdx.x, tile = blockIdx.x * kTile;
+    const int digit = threadIdx.x, tile = blockIdx.x * kEncoderTile;
     int at = starts[digit * gridDim.x + blockIdx.x];
-    for (int i = 0; i < kTile; i++)
+    for (int i = 0; i < kEncoderTile; i++)
         if (digits[i] == digit) {
             to.key[at] = from.key[tile + i];
             to.n[at++] = from.n[tile + i];
@@ -160,16 +160,16 @@ static Sorted sort_by_row(const Encoder& e, bool of_positions, int rows, size_t&
     const size_t N = size_t(e.N);
     Sorted a = {scratch<int32_t>(N, used), scratch<int32_t>(N, used)};
     Sorted b = {scratch<int32_t>(N, used), scratch<int32_t>(N, used)};
-    const int tiles = div_up(e.N, kTile), counters = kDigits * tiles;
+    const int tiles = div_up(e.N, kEncoderTile), counters = kEncoderDigits * tiles;
     int32_t* counts = scratch<int32_t>(size_t(counters), used);
     launch(encoder_keys_kernel, blocks_of(N), dim3(256), 0, {.bytes = (of_positions ? 16. : 12.) * e.N}, a, e,
            of_positions);
     for (int shift = 0; shift == 0 || rows >> shift != 0; shift += kDigitBits) {
-        launch(encoder_digits_kernel, dim3(tiles), dim3(kDigits), 0, {.bytes = 4. * e.N + 4. * counters},
-               counts, a.key, e.N, shift);
+        launch(encoder_digits_kernel, dim3(tiles), dim3(kEncoderDigits), 0,
+               {.bytes = 4. * e.N + 4. * counters}, counts, a.key, e.N, shift);
         launch(encoder_scan_kernel, dim3(1), dim3(kScanThreads), 0, {.bytes = 12. * counters}, counts,
                counters, div_up(counters, kScanThreads));
-        launch(encoder_move_kernel, dim3(tiles), dim3(kDigits), 0,
+        launch(encoder_move_kernel, dim3(tiles), dim3(kEncoderDigits), 0,
                {.bytes = 20. * e.N + 4. * counters, .scattered = true}, b, a, counts, e.N, shift);
         std::swap(a, b);
     }
@@ -184,7 +184,7 @@ static constexpr int kBucketThreads = 128;
 // The keys at both ends of a bucket, and the neighbours outside; -1: no neighbour.
 struct Ends { int32_t before, first, last, after; };
 static __device__ __forceinline__ Ends ends_of(const int32_t* key, int bucket, int N) {
-    const int start = bucket * kBucket, end = start + kBucket < N ? start + kBucket : N;
+    const int start = bucket * kEncoderBucket, end = start + kEncoderBucket < N ? start + kEncoderBucket : N;
     return {start > 0 ? key[start - 1] : -1, key[start], key[end - 1], end < N ? key[end] : -1};
 }
 
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(kBucketThreads)
                                    int C) {
     const int c = (blockIdx.y * blockDim.x + threadIdx.x) * Four::size, bucket = blockIdx.x;
     if (c >= C) return;
-    const int start = bucket * kBucket, end = start + kBucket < N ? start + kBucket : N;
+    const int start = bucket * kEncoderBucket, end = start + kEncoderBucket < N ? start + kEncoderBucket : N;
     const int32_t before = start > 0 ? s.key[start - 1] : -1;
     float sum[Four::size] = {};
     int32_t key = s.key[start];
@@ -247,7 +247,7 @@ encoder_backward_runs_kernel(float* dwte, const float* partial, Sorted s, int N,
 
 // The gradients of wte's rows, or of wpe's, by the sort.
 static void add_by_row(float* table, const floatX* dout, const Encoder& e, bool of_positions) {
-    const int fours = e.C / Four::size, buckets = div_up(e.N, kBucket), V = of_positions ? e.T : e.V;
+    const int fours = e.C / Four::size, buckets = div_up(e.N, kEncoderBucket), V = of_positions ? e.T : e.V;
     const double read = double(e.N) * e.C * sizeof(floatX), rows = e.N < V ? e.N : V;
     size_t used = 0;
     const Sorted s = sort_by_row(e, of_positions, V, used);

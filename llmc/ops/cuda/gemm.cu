@@ -9,6 +9,7 @@
 #include <string>
 
 #include "llmc/ops/cuda/device/runtime.h"
+#include "llmc/ops/gpu_scratch.h"
 
 #define CUBLAS_CHECK(call)                                                                          \
     do {                                                                                            \

@@ -49,7 +49,7 @@ const std::vector<GemmAlgorithm>& gemm_algorithms(const Gemm& g);
 
 void open_gemm();           // makes the handles of both libraries, which take memory of the GPU
 
-inline constexpr size_t kGemmWorkspace = 32 << 20;      // as NVIDIA advises for Hopper
+// workspace: of kGemmWorkspace bytes (ops/gpu_scratch.h)
 void gemm(const Gemm& g, const GemmTensors& t, const GemmAlgorithm& algorithm, void* workspace);
 
 // "cuBLASLt 130100, NVIDIA H200": the library and the GPU for which algorithms are valid

@@ -152,11 +152,11 @@ static void start_copy(CopyLane lane, void* to, const void* from, size_t bytes) 
     copy_async(to, from, bytes, cudaMemcpyDefault, stream_of(lane));
 }
 void start_copy_to_device(void* to, const void* from, size_t bytes) {
-    if (walked(copy_cost, "start_copy_to_device", bytes)) return;
+    if (walked(start_copy_cost, CopyLane::ToDevice, bytes)) return;
     start_copy(CopyLane::ToDevice, to, from, bytes);
 }
 void start_copy_to_host(void* to, const void* from, size_t bytes) {
-    if (walked(copy_cost, "start_copy_to_host", bytes)) return;
+    if (walked(start_copy_cost, CopyLane::ToHost, bytes)) return;
     start_copy(CopyLane::ToHost, to, from, bytes);
 }
 
@@ -169,7 +169,7 @@ CopyTicket::~CopyTicket() {
 
 void mark_copies(CopyTicket& ticket, CopyLane lane, double* arrived) {
     number_in_walk(ticket);
-    if (walked(ticket_cost, "mark_copies", ticket, lane)) return;
+    if (walked(mark_copies_cost, ticket, lane)) return;
     if (!ticket.event) {                                // nobody is in a hurry: the host sleeps
         cudaEvent_t event;
         CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync));
@@ -180,15 +180,15 @@ void mark_copies(CopyTicket& ticket, CopyLane lane, double* arrived) {
 }
 
 void await_copies(const CopyTicket& ticket) {
-    if (walked(ticket_cost, "await_copies", ticket, CopyLane())) return;
+    if (walked(await_copies_cost, "await_copies", ticket)) return;
     if (ticket.event) CUDA_CHECK(cudaStreamWaitEvent(cuda_device().compute, event_of(ticket), 0));
 }
 void host_awaits_copies(const CopyTicket& ticket) {
-    if (walked(ticket_cost, "host_awaits_copies", ticket, CopyLane())) return;
+    if (walked(await_copies_cost, "host_awaits_copies", ticket)) return;
     if (ticket.event) host_waits_for(event_of(ticket));
 }
 void finish_copies() {
-    if (walked(wait_cost, "finish_copies")) return;
+    if (walked(finish_copies_cost)) return;
     for (const cudaStream_t lane : cuda_device().copies) host_waits_for(lane);
 }
 
@@ -206,13 +206,13 @@ void set_zero(void* p, size_t bytes) {
 }
 
 void copy_to_device(void* to, const void* from, size_t bytes) {
-    if (walked(copy_cost, "copy_to_device", bytes)) return;
+    if (walked(host_copy_cost, CopyLane::ToDevice, bytes)) return;
     const auto kind = on_device(to) ? cudaMemcpyHostToDevice : cudaMemcpyHostToHost;
     copy_async(to, from, bytes, kind, cuda_device().compute);
     host_waits_for(cuda_device().compute);      // the device reads pinned memory, and may read any, later
 }
 void copy_to_host(void* to, const void* from, size_t bytes) {
-    if (walked(copy_cost, "copy_to_host", bytes)) return;
+    if (walked(host_copy_cost, CopyLane::ToHost, bytes)) return;
     const auto kind = on_device(from) ? cudaMemcpyDeviceToHost : cudaMemcpyHostToHost;
     if (while_host_waits) host_waits_for(cuda_device().compute);        // to unpinned memory it waits itself
     copy_async(to, from, bytes, kind, cuda_device().compute);

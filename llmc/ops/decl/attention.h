@@ -82,19 +82,20 @@ inline double attention_pairs(const AttentionDims& d) {
     const double hidden = d.window > 0 ? series(d.first_key(from), d.Tq - from) : 0;
     return (seen - hidden) * d.B * d.NH;
 }
-// products: of D terms for each pair; forward has two, backward five with the recomputed scores.
-inline Cost attention_cost(const char* name, const AttentionDims& d, int products) {
+// Of D terms for each pair forward has two products, backward five with the recomputed scores.
+inline Cost attention_cost(const char* name, const AttentionDims& d, bool backward) {
     return {.name = name, .kind = Kind::Attention,
-            .dims = {d.B, d.Tq, d.Tk, d.NH, d.D, d.apart(), d.windowed() ? d.window : 0,
-                     d.documents.positions != nullptr},
-            .flops = 2 * products * d.D * attention_pairs(d)};
+            .attention = {.B = d.B, .Tq = d.Tq, .Tk = d.Tk, .NH = d.NH, .D = d.D, .apart = d.apart(),
+                          .window = d.windowed() ? d.window : 0,
+                          .documents = d.documents.positions != nullptr, .backward = backward},
+            .flops = 2 * (backward ? 5 : 2) * d.D * attention_pairs(d)};
 }
 inline Cost attention_forward_cost(const Target& on, const AttentionDims& d) {
     const size_t head = size_t(d.D) * sizeof(floatX), B = size_t(d.B), NH = size_t(d.NH), KV = size_t(d.KV());
-    Cost c = attention_cost("attention_forward", d, 2);
+    Cost c = attention_cost("attention_forward", d, false);
     c.read = B * (size_t(d.Tq) * NH + size_t(2 * (d.Tk - d.first_key(0))) * KV) * head;
     c.written = B * size_t(d.Tq) * NH * (head + sizeof(real));
-    c.needs = needs::attention_forward(on, d.Tq, d.Tk, d.D, d.group());
+    if (!on.gpu()) c.needs = needs::attention(on.threads, d.Tq, d.Tk, d.D, d.group());
     return c;
 }
 
@@ -109,9 +110,10 @@ void attention_backward(const AttentionBackward& t, const AttentionDims& d);
 inline Cost attention_backward_cost(const Target& on, const AttentionDims& d) {
     const size_t head = size_t(d.D) * sizeof(floatX), B = size_t(d.B), NH = size_t(d.NH), KV = size_t(d.KV());
     const size_t queries = size_t(d.Tq) * NH, keys = size_t(2 * d.Tk) * KV;
-    Cost c = attention_cost("attention_backward", d, 5);
+    Cost c = attention_cost("attention_backward", d, true);
     c.read = B * ((3 * queries + keys) * head + queries * sizeof(real));
     c.written = B * (queries + keys) * head;
-    c.needs = needs::attention_backward(on, d.B, d.Tq, d.Tk, d.NH, d.D, d.group());
+    c.needs = on.gpu() ? gpu_scratch(B * queries * sizeof(float))     // delta
+                       : needs::attention(on.threads, d.Tq, d.Tk, d.D, d.group());
     return c;
 }

@@ -45,7 +45,7 @@ inline Cost classifier_forward_backward_cost(const Target& on, const Classifier&
     c.name = "classifier_forward_backward";
     if (t.slices > 1) return c;
     c.written += size_t(t.N) * size_t(t.Vp) * sizeof(floatX);
-    c.needs = needs::classifier_forward_backward(on, t.V);
+    if (!on.gpu()) c.needs = needs::classifier(on.threads, t.V);
     return c;
 }
 

@@ -33,6 +33,16 @@ void encoder_backward(real* dwte,           // (V, C)
                       real* dwpe,           // (maxT, C), or null
                       const floatX* dout,   // (N, C)
                       const Encoder& e);
+// GPUs radix-sort (token, place) pairs in two alternating buffers of N pairs. Each bucket of kEncoderBucket
+// sorted tokens leaves one partial row.
+inline constexpr int kEncoderTile = 1024, kEncoderDigits = 256, kEncoderBucket = 32;
+inline size_t encoder_sums(int N, int C) {
+    const size_t tiles = size_t((N + kEncoderTile - 1) / kEncoderTile);
+    const size_t buckets = size_t((N + kEncoderBucket - 1) / kEncoderBucket);
+    return 4 * scratch_size(size_t(N) * sizeof(int32_t)) +
+           scratch_size(size_t(kEncoderDigits) * tiles * sizeof(int32_t)) +
+           scratch_size(buckets * size_t(C) * sizeof(float));
+}
 // An upper bound: every token has another row of wte.
 inline Cost encoder_backward_cost(const Target& on, const Encoder& e, bool has_wpe) {
     const size_t N = size_t(e.N), V = size_t(e.V), C = size_t(e.C);
@@ -41,5 +51,6 @@ inline Cost encoder_backward_cost(const Target& on, const Encoder& e, bool has_w
     const size_t rows = (N < V ? N : V) + T;
     return {.name = "encoder_backward",
             .read = N * C * sizeof(floatX) + rows * C * sizeof(real) + N * sizeof(int32_t),
-            .written = rows * C * sizeof(real), .needs = needs::encoder_backward(on, e.N, e.C)};
+            .written = rows * C * sizeof(real),
+            .needs = on.gpu() ? gpu_scratch(encoder_sums(e.N, e.C)) : Needs{}};
 }

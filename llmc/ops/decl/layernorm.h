@@ -44,7 +44,8 @@ inline Cost layernorm_backward_cost(const Target& on, int outputs, bool gain, bo
     const size_t sums = size_t(outputs) * size_t(C) * sizeof(real);
     return {.name = "layernorm_backward",
             .read = 3 * n * row + (gain ? row : 0) + (mean ? 2 : 1) * n * sizeof(real) + sums,
-            .written = n * row + sums, .needs = needs::layernorm_backward(on, N, C, outputs)};
+            .written = n * row + sums,
+            .needs = outputs ? norm_needs(on, N, size_t(outputs) * size_t(C)) : Needs{}};
 }
 
 // out = x + (r + bias): the bits of layernorm_forward's x1. out may be x; bias may be null.

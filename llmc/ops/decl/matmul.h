@@ -12,6 +12,8 @@
 // which recomputation calls, therefore gives the same bits.
 //
 // REQUIRES: C, OC and F are multiples of the device's product_unit().
+//
+// Needs: on GPUs cuBLASLt's workspace; on CPUs oneDNN tells (needs.h).
 
 inline int pre_width(Activation f, int F) { return has_gate(f) ? 2 * F : F; }
 
@@ -82,75 +84,91 @@ void matmul_backward_weight_batch(real* dw,             // (count, OC, C)
 
 // ---- costs. A product (m, n) = (m, k) (k, n) has 2 m n k FLOPs.
 
-inline Cost product_cost(const char* name, int m, int n, int k, bool bias = false) {
-    return {.name = name, .kind = Kind::Product, .dims = {m, n, k, bias}, .flops = 2.0 * m * n * k};
+inline Cost product_cost(const char* name, const ProductShape& p) {
+    return {.name = name, .kind = Kind::Product, .product = p, .flops = 2.0 * p.m * p.n * p.k};
 }
+// Bytes of partial sums of a bias's gradient on GPUs.
+inline size_t bias_sums(int N, int OC) { return group_sums(N, kBiasGroups, size_t(OC)); }
 inline Cost matmul_forward_cost(const Target& on, int N, int C, int OC, bool bias) {
     const size_t n = size_t(N), c = size_t(C), oc = size_t(OC);
-    Cost cost = product_cost("matmul_forward", N, OC, C, bias);
+    Cost cost = product_cost("matmul_forward", {.m = N, .n = OC, .k = C, .bias = bias});
     cost.read = (n * c + oc * c + (bias ? oc : 0)) * sizeof(floatX);
     cost.written = n * oc * sizeof(floatX);
-    cost.needs = needs::product_forward(on, N, C, OC, bias);
+    cost.needs = on.gpu() ? gpu_scratch(kGemmWorkspace) : needs::product_forward(on.threads, N, C, OC, bias);
     return cost;
 }
+
+// Of the ops with an activation, by Activation.
+struct ActivationNames { const char *alone, *product, *product_backward; };
+inline constexpr ActivationNames activation_names[] = {
+    {"gelu_forward", "matmul_gelu_forward", "matmul_gelu_backward_input"},
+    {"relu2_forward", "matmul_relu2_forward", "matmul_relu2_backward_input"},
+    {"swiglu_forward", "matmul_swiglu_forward", "matmul_swiglu_backward_input"},
+};
 inline Cost matmul_activation_forward_cost(const Target& on, Activation f, int N, int C, int F, bool bias) {
-    constexpr const char* names[] = {"matmul_gelu_forward", "matmul_relu2_forward", "matmul_swiglu_forward"};
     const size_t n = size_t(N), c = size_t(C), p = size_t(pre_width(f, F));
-    Cost cost = product_cost(names[int(f)], N, int(p), C, bias);
+    Cost cost = product_cost(activation_names[int(f)].product, {.m = N, .n = int(p), .k = C, .bias = bias,
+                                                                .gelu = f == Activation::Gelu});
     cost.read = (n * c + p * c + (bias ? p : 0)) * sizeof(floatX);
     cost.written = n * (p + size_t(F)) * sizeof(floatX);
     cost.passes = n * (p + size_t(F)) * sizeof(floatX);
-    cost.needs = needs::product_activation_forward(on, f, N, C, F, bias);
+    cost.needs = on.gpu() ? gpu_scratch(kGemmWorkspace)
+                          : needs::product_activation_forward(on.threads, f, N, C, F, bias);
     return cost;
 }
 inline Cost activation_forward_cost(const Target&, Activation f, int N, int F) {
-    constexpr const char* names[] = {"gelu_forward", "relu2_forward", "swiglu_forward"};
     const size_t n = size_t(N);
-    return {.name = names[int(f)], .read = n * size_t(pre_width(f, F)) * sizeof(floatX),
+    return {.name = activation_names[int(f)].alone, .read = n * size_t(pre_width(f, F)) * sizeof(floatX),
             .written = n * size_t(F) * sizeof(floatX)};
 }
 inline Cost matmul_backward_input_cost(const Target& on, int N, int C, int OC) {
     const size_t n = size_t(N), c = size_t(C), oc = size_t(OC);
-    Cost cost = product_cost("matmul_backward_input", N, C, OC);
+    Cost cost = product_cost("matmul_backward_input",
+                             {.op = ProductShape::Input, .m = N, .n = C, .k = OC});
     cost.read = (n * oc + oc * c) * sizeof(floatX);
     cost.written = n * c * sizeof(floatX);
-    cost.needs = needs::product_backward_input(on, N, C, OC);
+    cost.needs = on.gpu() ? gpu_scratch(kGemmWorkspace) : needs::product_backward_input(on.threads, N, C, OC);
     return cost;
 }
 inline Cost matmul_activation_backward_input_cost(const Target& on, Activation f, int N, int F, int OC) {
-    constexpr const char* names[] = {"matmul_gelu_backward_input", "matmul_relu2_backward_input",
-                                     "matmul_swiglu_backward_input"};
     const size_t n = size_t(N), oc = size_t(OC), p = size_t(pre_width(f, F));
-    Cost cost = product_cost(names[int(f)], N, F, OC);
+    Cost cost = product_cost(activation_names[int(f)].product_backward,
+                             {.op = ProductShape::Input, .m = N, .n = F, .k = OC,
+                              .gelu = f == Activation::Gelu});
     cost.read = (n * oc + oc * size_t(F) + n * p) * sizeof(floatX);
     cost.written = n * p * sizeof(floatX);
     // cuBLASLt's epilogue knows GELU, and reads pre beside the product
     cost.passes = n * (f == Activation::Gelu ? p : size_t(F) + 2 * p) * sizeof(floatX);
-    cost.needs = needs::product_activation_backward_input(on, N, F, OC);
+    cost.needs = on.gpu() ? gpu_scratch(kGemmWorkspace)
+                          : needs::product_activation_backward_input(on.threads, N, F, OC);
     return cost;
 }
 inline Cost matmul_backward_weight_cost(const Target& on, int N, int C, int OC) {
     const size_t n = size_t(N), c = size_t(C), oc = size_t(OC);
-    Cost cost = product_cost("matmul_backward_weight", OC, C, N);
+    Cost cost = product_cost("matmul_backward_weight",
+                             {.op = ProductShape::Weight, .m = OC, .n = C, .k = N});
     cost.read = n * (oc + c) * sizeof(floatX) + oc * c * sizeof(real);
     cost.written = oc * c * sizeof(real);
-    cost.needs = needs::product_backward_weight(on, N, C, OC, false);
+    cost.needs = on.gpu() ? gpu_scratch(kGemmWorkspace)
+                          : needs::product_backward_weight(on.threads, N, C, OC);
     return cost;
 }
 inline Cost matmul_backward_weight_bias_cost(const Target& on, int N, int C, int OC) {
     Cost cost = matmul_backward_weight_cost(on, N, C, OC);
     cost.name = "matmul_backward_weight_bias";
-    cost.dims[3] = true;
+    cost.product.bias = true;
     cost.read += size_t(OC) * sizeof(real);
     cost.written += size_t(OC) * sizeof(real);
     cost.passes = size_t(N) * size_t(OC) * sizeof(floatX);
-    cost.needs = needs::product_backward_weight(on, N, C, OC, true);
+    // on a GPU the bias's gradient waits in scratch for its sum, by whatever kernels
+    if (on.gpu())
+        cost.needs = gpu_scratch(std::max(kGemmWorkspace + scratch_size(size_t(OC) * sizeof(float)),
+                                          bias_sums(N, OC)));
     return cost;
 }
-// The cost of `count` products; dims[4]: their number, 0 for a single product.
 inline Cost batch_cost(Cost one, int count) {
     const uint64_t n = uint64_t(count);
-    if (count > 1) one.dims[4] = count;
+    if (count > 1) one.product.batch = count;
     one.flops *= count;
     one.read *= n;
     one.written *= n;
@@ -168,5 +186,5 @@ inline Cost matmul_backward_weight_batch_cost(const Target& on, int N, int C, in
 inline Cost bias_backward_cost(const Target& on, int N, int OC) {
     const size_t n = size_t(N), oc = size_t(OC);
     return {.name = "bias_backward", .read = n * oc * sizeof(floatX) + oc * sizeof(real),
-            .written = oc * sizeof(real), .needs = needs::bias_backward(on, N, OC)};
+            .written = oc * sizeof(real), .needs = on.gpu() ? gpu_scratch(bias_sums(N, OC)) : Needs{}};
 }

@@ -79,9 +79,29 @@ void sum_widened(real* out, const floatX* const* terms, int number, size_t count
 inline Cost copy_cost(const Target&, const char* name, size_t bytes) {
     return {.name = name, .kind = Kind::Copy, .read = bytes, .written = bytes};
 }
-inline Cost wait_cost(const Target&, const char* name) { return {.name = name, .kind = Kind::Wait}; }
-inline Cost ticket_cost(const Target&, const char* name, const CopyTicket& ticket, CopyLane lane) {
-    return {.name = name, .kind = Kind::Wait, .dims = {ticket.number, int(lane)}};
+inline Cost host_copy_cost(const Target& on, CopyLane lane, size_t bytes) {
+    Cost cost = copy_cost(on, lane == CopyLane::ToHost ? "copy_to_host" : "copy_to_device", bytes);
+    cost.copy.lane = lane;
+    return cost;
+}
+inline Cost start_copy_cost(const Target& on, CopyLane lane, size_t bytes) {
+    const bool to_host = lane == CopyLane::ToHost;
+    Cost cost = copy_cost(on, to_host ? "start_copy_to_host" : "start_copy_to_device", bytes);
+    cost.copy = {.lane = lane, .beside = true};
+    return cost;
+}
+inline Cost ticket_cost(const Target&, const char* name, TicketShape::Op op, const CopyTicket& ticket,
+                        CopyLane lane) {
+    return {.name = name, .kind = Kind::Wait, .ticket = {op, ticket.number, lane}};
+}
+inline Cost mark_copies_cost(const Target& on, const CopyTicket& ticket, CopyLane lane) {
+    return ticket_cost(on, "mark_copies", TicketShape::Mark, ticket, lane);
+}
+inline Cost await_copies_cost(const Target& on, const char* name, const CopyTicket& ticket) {
+    return ticket_cost(on, name, TicketShape::Await, ticket, CopyLane());
+}
+inline Cost finish_copies_cost(const Target&) {
+    return {.name = "finish_copies", .kind = Kind::Wait, .ticket = {.op = TicketShape::AwaitAll}};
 }
 inline void number_in_walk(CopyTicket& ticket) {
     if (context.walk && ticket.number < 0) ticket.number = context.walk->tickets++;

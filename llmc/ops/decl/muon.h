@@ -20,7 +20,7 @@ inline int muon_side(const Target& on, int n) {
 constexpr size_t kMuonBatch = size_t(1) << 23;
 inline int muon_batch(const Target& on, int rows, int cols) {
     const size_t each = size_t(muon_side(on, rows)) * size_t(muon_side(on, cols));
-    return on.backend == Target::Cuda && each < kMuonBatch ? int(kMuonBatch / each) : 1;
+    return on.gpu() && each < kMuonBatch ? int(kMuonBatch / each) : 1;
 }
 
 // u and m: (count). A step that is not finite leaves m as it is and sets u = 0.
@@ -54,7 +54,7 @@ inline void muon_product(floatX* out, const floatX* a, const floatX* x, int rows
 
 constexpr int kGramRows = 64, kGramWide = 512;      // rows of a block; twice as many from side kGramWide on
 inline size_t gram_sums(const Target& on, int rows, int cols) {
-    return on.backend == Target::Cuda && rows > cols ? size_t(cols) * size_t(cols) : 0;
+    return on.gpu() && rows > cols ? size_t(cols) * size_t(cols) : 0;
 }
 // Calls f(first row, rows) of each block.
 template <class F> void for_each_gram_block(int side, F f) {
@@ -66,10 +66,12 @@ inline Cost gram_cost(const Target& on, int rows, int cols, int count) {
     const size_t s = size_t(side), all = s * size_t(terms);
     double elements = 0;                                // of the blocks
     for_each_gram_block(side, [&](int i, int n) { elements += double(n) * (i + n); });
-    if (on.backend == Target::Cuda) elements = double(s * s);
-    const Cost one = {.name = "gram", .kind = Kind::Product, .dims = {side, side, terms},
+    if (on.gpu()) elements = double(s * s);
+    const Cost one = {.name = "gram", .kind = Kind::Product,
+                      .product = {.op = ProductShape::Gram, .m = side, .n = side, .k = terms},
                       .flops = 2 * terms * elements, .read = all * sizeof(floatX),
-                      .written = s * s * sizeof(floatX), .needs = needs::gram(on, rows, cols)};
+                      .written = s * s * sizeof(floatX), .needs = on.gpu() ? gpu_scratch(kGemmWorkspace)
+                                         : needs::gram(on.threads, rows, cols)};
     return batch_cost(one, count);
 }
 

@@ -7,6 +7,7 @@
 // The norm comes before the rotation or after; either may be absent. Position of token n: t0 + n % T, or
 // positions[n].
 
+constexpr int kCpuRotaryChunk = 256;          // tokens, whose sums wait in scratch
 constexpr int kGpuRotaryUnit = int(2 * 16 / sizeof(floatX));      // each half of a head has whole packs
 
 struct Rotary {
@@ -30,6 +31,12 @@ void rotary_forward(const Rotary& t);
 // `before`: as forward left it, read if there is a norm. dq_gain, dk_gain (D) +=, where not null.
 void rotary_backward(floatX* dqkv, real* dq_gain, real* dk_gain, const Rotary& t);
 
+// With gains.
+inline size_t rotary_scratch(int D) { return size_t(kCpuRotaryChunk) * 2 * size_t(D) * sizeof(real); }
+inline Needs rotary_needs(const Target& on, int N, int D) {
+    if (on.gpu()) return norm_needs(on, N, 2 * size_t(D));
+    return {.scratch = rotary_scratch(D), .library = 0};
+}
 // Bytes of the cos/sin table and of the gains.
 inline size_t rotary_tables(const Rotary& t) {
     const size_t positions = size_t(t.T < t.N ? t.T : t.N), D = size_t(t.D);
@@ -46,5 +53,5 @@ inline Cost rotary_backward_cost(const Target& on, const Rotary& t) {
     return {.name = "rotary_backward",
             .read = bytes * (t.norm != QkNorm::None ? 2 : 1) + rotary_tables(t) + gains,
             .written = bytes + gains,
-            .needs = t.q_gain ? needs::rotary_backward(on, t.N, t.D) : Needs{}};
+            .needs = t.q_gain ? rotary_needs(on, t.N, t.D) : Needs{}};
 }

@@ -34,5 +34,5 @@ void shortcut_backward(const MixGrads& g, const floatX* in, const floatX* x0, co
 inline Cost shortcut_backward_cost(const Target& on, int N, int C) {
     const size_t row = size_t(C) * sizeof(floatX), n = size_t(N);
     return {.name = "shortcut_backward", .read = 4 * n * row, .written = 2 * n * row,
-            .needs = needs::shortcut_backward(on, N)};
+            .needs = norm_needs(on, N, 2)};
 }

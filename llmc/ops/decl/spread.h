@@ -10,7 +10,14 @@ void spread_of_change(Spread* to, const real* after, const real* before, size_t 
 // Of weights or activations.
 void spread_of_stored(Spread* to, const floatX* values, size_t count);
 
+// Elements of a block of a GPU's threads, and most blocks.
+inline constexpr size_t kSpreadBlock = 16384, kSpreadBlocks = 512;
+inline size_t spread_blocks(size_t count) {
+    const size_t blocks = (count + kSpreadBlock - 1) / kSpreadBlock;
+    return blocks < kSpreadBlocks ? blocks : kSpreadBlocks;
+}
 inline Cost spread_cost(const Target& on, const char* name, size_t count, size_t bytes) {
     return {.name = name, .read = count * bytes + sizeof(Spread), .written = sizeof(Spread),
-            .needs = needs::spread(on, count)};
+            .needs = on.gpu() && count ? gpu_scratch(spread_blocks(count) * sizeof(Spread))
+                                       : Needs{}};
 }

@@ -45,5 +45,5 @@ inline Cost values_backward_cost(const Target& on, const ValueRows& t) {
     const size_t sums = size_t(t.KV) * kGateInputs * sizeof(real);
     return {.name = "values_backward",
             .read = rows + values_tables(t) + gates + few + sums, .written = rows + gates + few + sums,
-            .needs = needs::values_backward(on, t.N, t.KV)};
+            .needs = norm_needs(on, t.N, size_t(t.KV) * kGateInputs)};
 }

@@ -27,7 +27,8 @@ static std::string name_of(const Event& e) {
 
 // [512,192,768], up to the last that is not 0
 static std::vector<int> dims_of(const Cost& c) {
-    std::vector<int> dims(std::begin(c.dims), std::end(c.dims));
+    const auto sizes = c.sizes();
+    std::vector<int> dims(sizes.begin(), sizes.end());
     while (!dims.empty() && dims.back() == 0) dims.pop_back();
     return dims;
 }

@@ -87,10 +87,10 @@ static std::vector<MeasuredOp> ops_of(const RecordedStep& step) {
         MeasuredOp op = {.name = cost.name,
                          .axis = cost.axis ? cost.axis : "",
                          .kind = cost.kind,
+                         .sizes = cost.sizes(),
                          .flops = cost.flops,
                          .read = cost.read,
                          .written = cost.written};
-        std::copy(std::begin(cost.dims), std::end(cost.dims), op.dims.begin());
         all.push_back(std::move(op));
     }
     for (size_t i = 0; i < walk.entries.size(); i++) {

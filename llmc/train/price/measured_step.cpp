@@ -19,7 +19,7 @@ static std::string axis_of(const Cost& cost) { return cost.axis ? cost.axis : ""
 
 bool MeasuredOp::is(const Cost& cost) const {
     return name == cost.name && axis == axis_of(cost) && kind == cost.kind &&
-           std::equal(dims.begin(), dims.end(), cost.dims) && flops == cost.flops && read == cost.read &&
+           sizes == cost.sizes() && flops == cost.flops && read == cost.read &&
            written == cost.written;
 }
 
@@ -31,13 +31,14 @@ static double work_of(double flops, uint64_t read, uint64_t written) {
 static double distance(const MeasuredOp& a, const Cost& b) {
     const auto doublings = [](double x, double y) { return std::abs(std::log2(x / y)); };
     double sum = doublings(a.work(), work_of(b.flops, b.read, b.written));
-    for (size_t i = 0; i < a.dims.size(); i++)
-        sum += doublings(1 + std::abs(a.dims[i]), 1 + std::abs(b.dims[i]));
+    const auto sizes = b.sizes();
+    for (size_t i = 0; i < sizes.size(); i++)
+        sum += doublings(1 + std::abs(a.sizes[i]), 1 + std::abs(sizes[i]));
     return std::max(sum, 0.01);
 }
 
 bool MeasuredOp::is(const MeasuredOp& o) const {
-    return name == o.name && axis == o.axis && kind == o.kind && dims == o.dims && flops == o.flops &&
+    return name == o.name && axis == o.axis && kind == o.kind && sizes == o.sizes && flops == o.flops &&
            read == o.read && written == o.written;
 }
 
@@ -90,8 +91,8 @@ double MeasuredStep::copy_gbs() const {
 static constexpr int kFormat = 1;
 
 static Json json_of(const MeasuredOp& op) {
-    const Json::List dims(op.dims.begin(), op.dims.end());
-    return Json::List{op.name, op.axis,    int(op.kind), dims,      op.flops,
+    const Json::List sizes(op.sizes.begin(), op.sizes.end());
+    return Json::List{op.name, op.axis,    int(op.kind), sizes,     op.flops,
                       op.read, op.written, op.calls,     op.seconds};
 }
 
@@ -107,7 +108,7 @@ static MeasuredOp op_of(const Json& v) {
                      .written = row[6].natural(),
                      .calls = row[7].number(),
                      .seconds = row[8].number()};
-    for (size_t i = 0; i < op.dims.size(); i++) op.dims[i] = int(row[3].list()[i].integer());
+    for (size_t i = 0; i < op.sizes.size(); i++) op.sizes[i] = int(row[3].list()[i].integer());
     return op;
 }
 

@@ -17,7 +17,7 @@
 struct MeasuredOp {
     std::string name, axis;
     Kind kind = Kind::Memory;
-    std::array<int, 8> dims = {};
+    std::array<int, 8> sizes = {};   // Cost::sizes()
     double flops = 0;
     uint64_t read = 0, written = 0;
     double calls = 0, seconds = 0;  // seconds: of a call, with the host's work up to the next op

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "llmc/comm/group.h"
 #include "llmc/ops/gpu_rows.h"
 
 // A tile of a product's result, and its share of the rate of the largest tile: smaller tiles read more per
@@ -54,18 +55,6 @@ static double product_seconds(const Prices& p, double batch, double m, double n,
     return tiled_seconds(batch, m, n, k, peak / slower, p.machine.units);
 }
 
-bool runs_beside_ops(const Cost& copy) { return std::string_view(copy.name).starts_with("start_copy"); }
-
-CopyLane lane_of(const Cost& copy) {
-    const bool to_host = copy.name == std::string_view("start_copy_to_host");
-    return to_host ? CopyLane::ToHost : CopyLane::ToDevice;
-}
-
-static bool passes_host(const Cost& copy) {
-    const std::string_view name = copy.name;
-    return runs_beside_ops(copy) || name == "copy_to_device" || name == "copy_to_host";
-}
-
 static double attention_peak(const Prices& p, int head_channels) {
     const bool fast = has_tensor_core_attention(head_channels) || p.machine.any_size;
     return 1e12 * (fast ? p.peak_tflops() : p.machine.fp32_tflops);
@@ -78,16 +67,19 @@ double seconds_of_op(const Prices& p, const Cost& cost) {
     switch (cost.kind) {
         case Kind::Product: {
             // products with fewer FLOPs than their sides say cost their FLOPs
-            const double m = cost.dims[0], n = cost.dims[1], k = cost.dims[2];
-            const double batch = std::max(1, cost.dims[4]), full = 2.0 * batch * m * n * k;
+            const ProductShape& of = cost.product;
+            const double m = of.m, n = of.n, k = of.k;
+            const double batch = std::max(1, of.batch), full = 2.0 * batch * m * n * k;
             const double all = product_seconds(p, batch, m, n, k);
             const double behind = double(cost.passes) / (1e9 * on.copy_gbs);
             return std::max(full > 0 ? all * cost.flops / full : 0, moved) + behind + launch;
         }
-        case Kind::Attention:
-            return std::max(cost.flops / (attention_peak(p, cost.dims[4]) * on.attention), moved) + launch;
+        case Kind::Attention: {
+            const double rate = attention_peak(p, cost.attention.D) * on.attention;
+            return std::max(cost.flops / rate, moved) + launch;
+        }
         case Kind::Copy:
-            return (passes_host(cost) ? double(cost.read) / (1e9 * on.host_gbs) : moved) + launch;
+            return (cost.copy.lane ? double(cost.read) / (1e9 * on.host_gbs) : moved) + launch;
         case Kind::Memory:
             return moved + launch;
         case Kind::Wait:
@@ -103,7 +95,7 @@ static Members priced_members(const Prices& p, const char* axis) {
 
 // Bytes of all slices together: of the result of a gather, of the input of a scatter or a sum.
 static double whole_bytes(const Cost& cost, int members) {
-    if (std::string_view(cost.name) == "reduce_scatter")
+    if (cost.verb == kReduceScatter)
         return double(cost.read) * members / std::max(1, members - 1);
     return double(cost.written);
 }
@@ -190,18 +182,18 @@ static double nvls_seconds(const Route& r, double bytes) {
 // NCCL has trees for sums alone: it gathers, scatters and broadcasts by a ring.
 double seconds_of_collective(const Prices& p, const Cost& cost) {
     const Route r = route_of(p, cost.axis);
-    const std::string_view verb = cost.name;
-    if (verb == "send" || verb == "recv") return seconds_of_message(p, cost, r.nodes == 1);
+    const Verb verb = cost.verb;
+    if (verb == kSend || verb == kRecv) return seconds_of_message(p, cost, r.nodes == 1);
     if (r.members == 1) return 0;
-    if (verb == "all_to_all") return all_to_all_seconds(r, double(std::max(cost.read, cost.written)));
+    if (verb == kAllToAll) return all_to_all_seconds(r, double(std::max(cost.read, cost.written)));
     const int n = r.members;
     const double bytes = whole_bytes(cost, n), share = double(n - 1) / n;
     const double rate = r.nodes > 1 ? r.network : r.node;
     const double hop = r.nodes > 1 ? r.network_latency : r.node_latency;
     const double steps = std::ceil(std::log2(double(n)));
-    if (verb == "barrier") return steps * hop;
+    if (verb == kBarrier) return steps * hop;
     const double ring = share * bytes / rate + ring_latency(r);
-    if (verb != "all_reduce") return ring;
+    if (verb != kAllReduce) return ring;
     // there and back; a tree has log2(n) hops, and reaches 1 / 1.2 of the ring's rate
     const double tree = bytes / rate * 1.2 + steps * hop;
     return std::min(2 * std::min({ring, tree, by_nodes_seconds(r, bytes)}), nvls_seconds(r, bytes));

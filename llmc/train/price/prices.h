@@ -25,8 +25,5 @@ struct Prices {
 
 double seconds_of_op(const Prices& p, const Cost& cost);          // product, attention, other op, or copy
 double seconds_of_collective(const Prices& p, const Cost& cost);  // of the axis cost.axis
-// Whether a copy runs beside the ops, to the host or from it. Others have their turn among the ops.
-bool runs_beside_ops(const Cost& copy);
-CopyLane lane_of(const Cost& copy);            // REQUIRES: runs_beside_ops(copy)
 // near: to a stage in the same node. A message as a collective goes to another node, if its axis has one.
 double seconds_of_message(const Prices& p, const Cost& cost, bool near);

@@ -6,11 +6,9 @@
 
 #include "llmc/train/price/step_time.h"
 
-static bool is_verb(const Cost& cost, std::string_view verb) { return cost.name == verb; }
-
 // Others are awaited at once.
 static bool starts(const Cost& c) {
-    return is_verb(c, "all_gather") || is_verb(c, "reduce_scatter") || is_verb(c, "all_to_all");
+    return c.verb == kAllGather || c.verb == kReduceScatter || c.verb == kAllToAll;
 }
 
 // Messages between stages are the simulation's.
@@ -59,18 +57,18 @@ void Pricing::add(std::vector<RankEvent>& to, const Walk::Entry& e) {
     }
     if (prices.measured) return work(cost.axis ? &SecondsByKind::exposed : &SecondsByKind::memory);
     if (cost.kind == Kind::Copy) {
-        if (!runs_beside_ops(cost)) return work(&SecondsByKind::memory);
-        to.push_back({.kind = RankEvent::Copy, .axis = int(lane_of(cost)), .busy = price(e)});
+        if (!cost.copy.beside) return work(&SecondsByKind::memory);
+        to.push_back({.kind = RankEvent::Copy, .axis = int(*cost.copy.lane), .busy = price(e)});
     } else if (cost.kind == Kind::Collective) {
         to.push_back(collective_event(cost, starts(cost) ? RankEvent::Start : RankEvent::Meet, price(e)));
     } else if (cost.axis) {
         to.push_back(collective_event(cost, RankEvent::Await, 0));
-    } else if (is_verb(cost, "mark_copies")) {
-        to.push_back({.kind = RankEvent::Mark, .axis = cost.dims[1], .ticket = cost.dims[0]});
-    } else if (is_verb(cost, "finish_copies")) {
+    } else if (cost.ticket.op == TicketShape::Mark) {
+        to.push_back({.kind = RankEvent::Mark, .axis = int(cost.ticket.lane), .ticket = cost.ticket.number});
+    } else if (cost.ticket.op == TicketShape::AwaitAll) {
         to.push_back({.kind = RankEvent::AwaitLanes});
     } else {
-        to.push_back({.kind = RankEvent::AwaitCopies, .ticket = cost.dims[0]});
+        to.push_back({.kind = RankEvent::AwaitCopies, .ticket = cost.ticket.number});
     }
 }
 
@@ -122,7 +120,7 @@ StageTimes stage_times(const Prices& prices, const Walk& walk, const std::vector
         began |= acts;
         std::vector<RankEvent>& end = met ? t.after : t.norm;
         std::vector<RankEvent>& outside = began ? end : t.before;
-        if (acts && cost.kind == Kind::Collective && is_verb(cost, "send")) {
+        if (acts && cost.kind == Kind::Collective && cost.verb == kSend) {
             const double far = t.message[size_t(e.action)] = pricing.price(e);
             t.near_message[size_t(e.action)] = prices.measured ? far : seconds_of_message(prices, cost, true);
         }

@@ -113,12 +113,13 @@ struct WalkingRank {
     }
     bool wait(const Cost& cost) {
         if (!cost.axis) {
-            const std::string_view verb = cost.name;
-            if (verb == "mark_copies") {
-                tickets[cost.dims[0]] = lanes[cost.dims[1]];
+            const TicketShape& t = cost.ticket;
+            if (t.op == TicketShape::Mark) {
+                tickets[t.number] = lanes[int(t.lane)];
                 return true;
             }
-            const double end = verb == "finish_copies" ? std::max(lanes[0], lanes[1]) : tickets[cost.dims[0]];
+            const double end =
+                t.op == TicketShape::AwaitAll ? std::max(lanes[0], lanes[1]) : tickets[t.number];
             by_kind.exposed += std::max(0.0, end - now);
             now = std::max(now, end);
             return true;

@@ -11,7 +11,8 @@ static Prices paper_machine() {
 static constexpr double kLaunch = 1e-5;
 
 static Cost product(int m, int n, int k) {
-    return {.name = "product", .kind = Kind::Product, .dims = {m, n, k}, .flops = 2.0 * m * n * k};
+    return {.name = "product", .kind = Kind::Product, .product = {.m = m, .n = n, .k = k},
+            .flops = 2.0 * m * n * k};
 }
 
 // A tile of 256 x 128 takes K and 128 steps more, to fill the pipeline.
@@ -20,11 +21,11 @@ TEST(a_product_takes_its_tiles_at_the_reached_rate) {
     Cost cost = product(256, 128, 896);
     const double seconds = 2.0 * 256 * 128 * (896 + 128) / 0.5e12;
     EXPECT_NEAR(seconds_of_op(p, cost), seconds + kLaunch, 1e-12);
-    cost.dims[0] = 250, cost.flops = 2.0 * 250 * 128 * 896;             // the tile is not full
+    cost.product.m = 250, cost.flops = 2.0 * 250 * 128 * 896;             // the tile is not full
     EXPECT_NEAR(seconds_of_op(p, cost), seconds + kLaunch, 1e-12);
     cost = product(256, 128, 896), cost.flops /= 2;                     // a triangle, say
     EXPECT_NEAR(seconds_of_op(p, cost), seconds / 2 + kLaunch, 1e-12);
-    cost = product(256, 128, 896), cost.dims[4] = 3, cost.flops *= 3;
+    cost = product(256, 128, 896), cost.product.batch = 3, cost.flops *= 3;
     EXPECT_NEAR(seconds_of_op(p, cost), 3 * seconds + kLaunch, 1e-12);
     p.bf16 = false, p.machine.fp32_tflops = 0.1;
     EXPECT_NEAR(seconds_of_op(p, product(256, 128, 896)), 10 * seconds + kLaunch, 1e-12);
@@ -51,7 +52,7 @@ TEST(bytes_bound_what_computes_little) {
     Cost thin = product(256, 128, 896);
     thin.read = 1000000000;
     EXPECT_NEAR(seconds_of_op(p, thin), 0.5 + kLaunch, 1e-12);
-    Cost attention = {.name = "attention", .kind = Kind::Attention, .dims = {1, 1, 1, 1, 64}, .flops = 1e9};
+    Cost attention = {.name = "attention", .kind = Kind::Attention, .attention = {.D = 64}, .flops = 1e9};
     EXPECT_NEAR(seconds_of_op(p, attention), 1e9 / 0.25e12 + kLaunch, 1e-12);
     attention.written = 1000000000;
     EXPECT_NEAR(seconds_of_op(p, attention), 0.5 + kLaunch, 1e-12);
@@ -62,7 +63,7 @@ TEST(attention_without_tensor_cores_takes_the_rate_of_fp32) {
     Prices p = paper_machine();
     p.machine.fp32_tflops = 0.1;
     const auto seconds = [&](int D) {
-        return seconds_of_op(p, {.name = "attention", .kind = Kind::Attention, .dims = {1, 1, 1, 1, D},
+        return seconds_of_op(p, {.name = "attention", .kind = Kind::Attention, .attention = {.D = D},
                                  .flops = 1e9}) - kLaunch;
     };
     for (const int D : {64, 128, 160}) EXPECT_NEAR(seconds(D), 1e9 / 0.25e12, 1e-12);
@@ -74,12 +75,13 @@ TEST(attention_without_tensor_cores_takes_the_rate_of_fp32) {
 // A copy reads on one side what it writes on the other.
 TEST(a_copy_to_the_host_takes_its_link) {
     const Prices p = paper_machine();
-    Cost copy = {
-        .name = "start_copy_to_device", .kind = Kind::Copy, .read = 1000000000, .written = 1000000000};
+    Cost copy = {.name = "start_copy_to_device", .kind = Kind::Copy,
+                 .copy = {.lane = CopyLane::ToDevice, .beside = true}, .read = 1000000000,
+                 .written = 1000000000};
     EXPECT_NEAR(seconds_of_op(p, copy), 2 + kLaunch, 1e-12);
-    copy.name = "copy_to_host";
+    copy.copy = {.lane = CopyLane::ToHost};
     EXPECT_NEAR(seconds_of_op(p, copy), 2 + kLaunch, 1e-12);
-    copy.name = "copy_on_device";  // reads and writes at 2 GB/s
+    copy.copy = {};  // on the device: reads and writes at 2 GB/s
     EXPECT_NEAR(seconds_of_op(p, copy), 1 + kLaunch, 1e-12);
     EXPECT_NEAR(seconds_of_op(p, {.name = "await", .kind = Kind::Wait}), 0, 0);
 }

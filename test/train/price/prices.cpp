@@ -27,7 +27,8 @@ TEST(a_group_may_cross_the_border_of_a_node) {
     EXPECT(inside(8) == 2 && inside(6) == 6, "%d and %d", inside(8), inside(6));
     p.mesh = {.dp = 1, .tp = 6};
     EXPECT(inside(8) == 6, "one node");
-    const Cost send = {.name = "send", .kind = Kind::Collective, .read = 1000000000, .axis = "pp"};
+    const Cost send = {
+        .name = "send", .kind = Kind::Collective, .read = 1000000000, .axis = "pp", .verb = kSend};
     p.mesh = {.dp = 1, .pp = 12};
     p.machine.gpus_per_node = 8;
     const double over = seconds_of_collective(p, send);
@@ -41,12 +42,12 @@ TEST(an_all_to_all_takes_the_slower_of_both_links) {
     Prices p = slow_machine();
     p.mesh = {.dp = 4, .tp = 4, .shard = 4};
     const Cost cost = {.name = "all_to_all", .kind = Kind::Collective, .read = 750000000,
-                       .written = 1000000000, .axis = "shard"};
+                       .written = 1000000000, .axis = "shard", .verb = kAllToAll};
     EXPECT_NEAR(seconds_of_collective(p, cost), 5, 1e-9);
     p.machine.gpus_per_node = 16;
     EXPECT_NEAR(seconds_of_collective(p, cost), 1.5, 1e-9);
     Cost await = await_gather();
-    await.name = cost.name;
+    await.name = cost.name, await.verb = cost.verb;
     const SecondsByKind beside = seconds_of_action({cost, op(1000000000), await});
     EXPECT_NEAR(beside.hidden, 1, 1e-9);
     EXPECT_NEAR(beside.exposed, 0, 1e-9);
@@ -58,7 +59,7 @@ TEST(a_switch_that_sums_beats_the_ring) {
     Prices p = slow_machine();
     p.mesh = {.dp = 8, .shard = 8};
     Cost sum = gather(1000000000);
-    sum.name = "all_reduce";
+    sum.name = "all_reduce", sum.verb = kAllReduce;
     EXPECT_NEAR(seconds_of_collective(p, sum), 2 * 7 / 8.0 / 0.5, 1e-9);
     p.machine.nvls = 0.8;
     EXPECT_NEAR(seconds_of_collective(p, sum), 1 / 0.4, 1e-9);
@@ -74,7 +75,7 @@ TEST(few_bytes_of_a_sum_take_a_tree_and_many_a_ring) {
     Prices p = slow_machine();
     p.mesh = {.dp = 16, .shard = 16};
     p.machine.network_us = 1000, p.machine.node_us = 4000;
-    Cost barrier = {.name = "barrier", .kind = Kind::Collective, .axis = "shard"};
+    Cost barrier = {.name = "barrier", .kind = Kind::Collective, .axis = "shard", .verb = kBarrier};
     EXPECT_NEAR(seconds_of_collective(p, barrier), 4 * 0.001, 1e-12);
     const double hops = 2 * 0.001 + 14 * 0.004 / 4;     // the ring's
     EXPECT_NEAR(seconds_of_collective(p, gather(1000000000)), 15 / 16.0 / 0.5 + hops, 1e-9);
@@ -82,11 +83,11 @@ TEST(few_bytes_of_a_sum_take_a_tree_and_many_a_ring) {
     Cost few = gather(1000000), many = gather(1000000000);
     const double ring = 15 / 16.0 * 0.01 + 16 * 0.001, tree = 1.2 * 0.01 + 4 * 0.001;
     EXPECT_NEAR(seconds_of_collective(p, few), ring, 1e-12);
-    Cost scatter = {.name = "reduce_scatter", .kind = Kind::Collective, .axis = "shard"};
-    scatter.read = 937500;
+    const Cost scatter = {.name = "reduce_scatter", .kind = Kind::Collective, .read = 937500, .axis = "shard",
+                          .verb = kReduceScatter};
     EXPECT_NEAR(seconds_of_collective(p, scatter), ring, 1e-12);
     EXPECT_NEAR(seconds_of_collective(p, many), 15 / 16.0 / 0.1 + 16 * 0.001, 1e-9);
-    few.name = many.name = "all_reduce";                // to the root, and back
+    few.verb = many.verb = kAllReduce;                  // to the root, and back
     EXPECT_NEAR(seconds_of_collective(p, few), 2 * tree, 1e-12);
     EXPECT_NEAR(seconds_of_collective(p, many), 2 * (15 / 16.0 / 0.1 + 16 * 0.001), 1e-9);
     p.mesh = {.dp = 8, .shard = 8}, p.machine.gpus_per_node = 8;
@@ -101,11 +102,11 @@ TEST(a_sum_may_go_between_nodes_and_then_inside_them) {
     p.machine.node_gbs = 8;
     const double seconds = 2 * (0.5 / 0.8 + 0.875 / 8), ring = 15 / 16.0 / 0.8;
     Cost sum = gather(1000000000);
-    sum.name = "all_reduce";
+    sum.name = "all_reduce", sum.verb = kAllReduce;
     EXPECT_NEAR(seconds_of_collective(p, sum), seconds, 1e-9);
     EXPECT_NEAR(seconds_of_collective(p, gather(1000000000)), ring, 1e-9);
-    Cost scatter = {.name = "reduce_scatter", .kind = Kind::Collective, .axis = "shard"};
-    scatter.read = 937500000;
+    const Cost scatter = {.name = "reduce_scatter", .kind = Kind::Collective, .read = 937500000,
+                          .axis = "shard", .verb = kReduceScatter};
     EXPECT_NEAR(seconds_of_collective(p, scatter), ring, 1e-9);
     p.machine.network_us = 1000, p.machine.node_us = 4000;      // 2 hops, and 8 of a quarter
     EXPECT_NEAR(seconds_of_collective(p, sum), seconds + 2 * (0.002 + 0.008), 1e-9);
@@ -131,7 +132,8 @@ TEST(neighbouring_stages_may_share_a_node) {
     p.mesh = {.pp = 8};
     EXPECT(near(0, 7), "a node");
     p.mesh = {.dp = 2, .pp = 8};
-    const Cost send = {.name = "send", .kind = Kind::Collective, .read = 1000000000, .axis = "pp"};
+    const Cost send = {
+        .name = "send", .kind = Kind::Collective, .read = 1000000000, .axis = "pp", .verb = kSend};
     EXPECT_NEAR(seconds_of_message(p, send, true), 2, 1e-9);
     EXPECT_NEAR(seconds_of_message(p, send, false), 10, 1e-9);
 }
@@ -158,7 +160,7 @@ TEST(a_batch_of_products_costs_less_than_each) {
     p.machine.units = 132, p.machine.copy_gbs = 1e6;
     const auto seconds = [&](int batch, int side) {
         return seconds_of_op(p, {.name = "product", .kind = Kind::Product,
-                                 .dims = {side, side, side, 0, batch > 1 ? batch : 0},
+                                 .product = {.m = side, .n = side, .k = side, .batch = batch > 1 ? batch : 0},
                                  .flops = 2.0 * batch * side * side * side});
     };
     EXPECT(seconds(14, 768) < 0.5 * 14 * seconds(1, 768), "%g, one %g", seconds(14, 768), seconds(1, 768));
@@ -171,8 +173,8 @@ TEST(products_take_whole_waves) {
     Prices p = slow_machine();
     p.machine.units = 132, p.machine.copy_gbs = 1e6;
     const auto seconds = [&](int m, int n, int k) {
-        return seconds_of_op(
-            p, {.name = "product", .kind = Kind::Product, .dims = {m, n, k}, .flops = 2.0 * m * n * k});
+        return seconds_of_op(p, {.name = "product", .kind = Kind::Product,
+                                 .product = {.m = m, .n = n, .k = k}, .flops = 2.0 * m * n * k});
     };
     const double ideal = 2.0 * 8192 * 8192 * 8192 / 1e12;
     EXPECT(seconds(8192, 8192, 8192) > ideal && seconds(8192, 8192, 8192) < 1.15 * ideal, "%g of %g",
@@ -188,8 +190,8 @@ TEST(products_reach_what_is_stated_by_dtype_and_size) {
     Prices p = slow_machine();
     p.machine.units = 132, p.machine.copy_gbs = 1e9, p.machine.reached = 0.5;
     const auto seconds = [&](int m, int n, int k) {
-        return seconds_of_op(
-            p, {.name = "product", .kind = Kind::Product, .dims = {m, n, k}, .flops = 2.0 * m * n * k});
+        return seconds_of_op(p, {.name = "product", .kind = Kind::Product,
+                                 .product = {.m = m, .n = n, .k = k}, .flops = 2.0 * m * n * k});
     };
     const auto cube = [](double side) { return 2 * side * side * side / 1e12; };
     const double half = seconds(4096, 4096, 4096);
@@ -213,7 +215,8 @@ TEST(gpus_of_a_node_share_its_rails) {
     Prices p = slow_machine();
     p.machine.node_gbs = 50;
     p.mesh = {.dp = 2, .pp = 16, .shard = 2};
-    const Cost send = {.name = "send", .kind = Kind::Collective, .read = 1000000000, .axis = "pp"};
+    const Cost send = {
+        .name = "send", .kind = Kind::Collective, .read = 1000000000, .axis = "pp", .verb = kSend};
     const auto seconds = [&](int rails, const Cost& cost) {
         p.machine.rails = rails;
         return seconds_of_collective(p, cost);

@@ -202,11 +202,17 @@ TEST(the_norm_ends_with_a_collective_of_all_ranks) {
     EXPECT_NEAR(seconds_alone(t.after).memory, 3, 1e-9);
 }
 
+static Cost start_copy(CopyLane lane, uint64_t bytes) {
+    return {.name = "start_copy", .kind = Kind::Copy, .copy = {.lane = lane, .beside = true}, .read = bytes};
+}
+static Cost of_ticket(TicketShape::Op op, int ticket = 0, CopyLane lane = CopyLane()) {
+    return {.name = "ticket", .kind = Kind::Wait, .ticket = {op, ticket, lane}};
+}
+
 // A copy to the host takes a second beside the ops, like a collective.
 TEST(a_copy_runs_beside_ops_until_awaited) {
     constexpr uint64_t GB = 1000000000;
-    const Cost copy = {.name = "start_copy_to_host", .kind = Kind::Copy, .read = GB},
-               wait = {.name = "finish_copies", .kind = Kind::Wait},
+    const Cost copy = start_copy(CopyLane::ToHost, GB), wait = of_ticket(TicketShape::AwaitAll),
                in_turn = {.name = "copy", .kind = Kind::Copy, .read = GB};
     const SecondsByKind p = seconds_of_action({copy, op(GB / 4), copy, wait, op(GB)});
     EXPECT_NEAR(p.memory, 1.25, 1e-9);
@@ -216,23 +222,19 @@ TEST(a_copy_runs_beside_ops_until_awaited) {
     EXPECT_NEAR(q.exposed, 0, 1e-9);
 }
 
-static Cost of_ticket(const char* verb, int ticket, CopyLane lane = CopyLane()) {
-    return {.name = verb, .kind = Kind::Wait, .dims = {ticket, int(lane)}};
-}
-
 // Copies of different lanes take as long as the longer lane, and a wait is for its ticket's copies alone.
 TEST(lanes_of_copies_run_beside_each_other) {
     constexpr uint64_t GB = 1000000000;
-    const Cost out = {.name = "start_copy_to_host", .kind = Kind::Copy, .read = GB},
-               in = {.name = "start_copy_to_device", .kind = Kind::Copy, .read = GB},
-               finish = {.name = "finish_copies", .kind = Kind::Wait};
+    const Cost out = start_copy(CopyLane::ToHost, GB), in = start_copy(CopyLane::ToDevice, GB),
+               finish = of_ticket(TicketShape::AwaitAll);
     const auto exposed = [](const std::vector<Cost>& costs) { return seconds_of_action(costs).exposed; };
     EXPECT_NEAR(exposed({in, out, finish}), 1, 1e-9);
     EXPECT_NEAR(exposed({in, out, in, finish}), 2, 1e-9);
-    const Cost mark = of_ticket("mark_copies", 0, CopyLane::ToDevice), wait = of_ticket("await_copies", 0);
+    const Cost mark = of_ticket(TicketShape::Mark, 0, CopyLane::ToDevice),
+               wait = of_ticket(TicketShape::Await);
     EXPECT_NEAR(exposed({wait, in, mark, in, wait}), 1, 1e-9);              // never marked; then the first
     EXPECT_NEAR(exposed({in, mark, out, out, wait}), 1, 1e-9);
-    EXPECT_NEAR(exposed({in, mark, in, mark, wait, of_ticket("await_copies", 1)}), 2, 1e-9);
+    EXPECT_NEAR(exposed({in, mark, in, mark, wait, of_ticket(TicketShape::Await, 1)}), 2, 1e-9);
 }
 
 // A stage whose next stage is in its node: activations go by near links, gradients by the network.

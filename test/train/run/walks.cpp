@@ -78,9 +78,9 @@ TEST(a_walk_goes_through_to_its_end) {
 // A product or an attention that was walked: of a text the walk has the longest cache of keys (Tk, offset).
 static bool known_to(const Walk& walk, const Cost& cost) {
     return std::any_of(walk.costs.begin(), walk.costs.end(), [&](const Cost& c) {
-        const size_t same = cost.kind == Kind::Attention ? 2 : std::size(c.dims);
-        return !strcmp(c.name, cost.name) && std::equal(c.dims, c.dims + same, cost.dims) &&
-               c.dims[2] >= cost.dims[2] && c.needs.scratch >= cost.needs.scratch;
+        const AttentionShape &a = c.attention, &b = cost.attention;
+        return !strcmp(c.name, cost.name) && c.product == cost.product && a.B == b.B && a.Tq == b.Tq &&
+               a.Tk >= b.Tk && c.needs.scratch >= cost.needs.scratch;
     });
 }
 

@@ -1,12 +1,11 @@
 // Products go to oneDNN where it is the fastest on this CPU, else to the blocked loops of gemm_plain.h, which
 // convert BF16 to FP32 as they pack. An activation and its derivative follow panel by panel.
-#include "llmc/ops/cpu/products/matmul.h"
-
 #include <algorithm>
 
 #include "llmc/ops/cpu/products/activate.h"
 #include "llmc/ops/cpu/products/dnnl.h"
 #include "llmc/ops/cpu/products/gemm_plain.h"
+#include "llmc/ops/ops.h"
 
 namespace PRECISION {
 namespace cpu {
@@ -344,6 +343,10 @@ void matmul_backward_weight_batch(real* dw, const floatX* dout, const floatX* x,
 // ---------------------------------------------------------------------------------------------------------
 // needs of the products: each function names the products of the op above
 
+}  // namespace cpu
+
+using namespace cpu;
+
 // The most over the products that `each` calls its argument with: (product, scratch of the caller).
 template <class F> static Needs needs_of(int threads, F each) {
     if (!dnnl_computes(dtype_of<floatX>)) return {.scratch = gemm_scratch(threads), .library = 0};
@@ -357,7 +360,7 @@ template <class F> static Needs needs_of(int threads, F each) {
     return most;
 }
 
-Needs forward_needs(int threads, int N, int C, int OC, bool bias) {
+Needs needs::product_forward(int threads, int N, int C, int OC, bool bias) {
     return needs_of(threads, [=](auto f) { f(forward_product(N, C, OC, OC, bias), 0); });
 }
 
@@ -367,7 +370,7 @@ template <class F> static void for_each_panel(int N, F f) {
         if (rows) f(rows);
 }
 
-Needs activation_forward_needs(int threads, Activation f, int N, int C, int F, bool bias) {
+Needs needs::product_activation_forward(int threads, Activation f, int N, int C, int F, bool bias) {
     const int P = pre_width(f, F);
     return needs_of(threads, [=](auto add) {
         for_each_panel(N, [&](int rows) {
@@ -380,7 +383,7 @@ Needs activation_forward_needs(int threads, Activation f, int N, int C, int F, b
     });
 }
 
-Needs backward_input_needs(int threads, int N, int C, int OC) {
+Needs needs::product_backward_input(int threads, int N, int C, int OC) {
     return needs_of(threads, [=](auto f) {
         in_columns(C, false, [&](int, int width) {
             const size_t used = sums_in_panel(OC) ? panel_bytes(N, width) : 0;
@@ -391,7 +394,7 @@ Needs backward_input_needs(int threads, int N, int C, int OC) {
     });
 }
 
-Needs activation_backward_input_needs(int threads, int N, int F, int OC) {
+Needs needs::product_activation_backward_input(int threads, int N, int F, int OC) {
     return needs_of(threads, [=](auto add) {
         for_each_panel(N, [&](int rows) {
             const size_t used = widest_panel_bytes(rows, F);
@@ -402,7 +405,7 @@ Needs activation_backward_input_needs(int threads, int N, int F, int OC) {
     });
 }
 
-Needs gram_needs(int threads, int rows, int cols) {
+Needs needs::gram(int threads, int rows, int cols) {
     return needs_of(threads, [=](auto f) {
         for_each_gram_block(std::min(rows, cols), [&](int i, int n) {
             f(gram_product(i, n, rows, cols), 0);
@@ -410,7 +413,7 @@ Needs gram_needs(int threads, int rows, int cols) {
     });
 }
 
-Needs backward_weight_needs(int threads, int N, int C, int OC) {
+Needs needs::product_backward_weight(int threads, int N, int C, int OC) {
     return needs_of(threads, [=](auto f) {
         in_columns(C, true, [&](int, int width) { return f(weight_product(N, C, OC, width), 0); });
     });
@@ -418,10 +421,9 @@ Needs backward_weight_needs(int threads, int N, int C, int OC) {
 
 // oneDNN's BF16 products of some numbers of rows want more than those of the most rows and of one, which are
 // walked (16 threads, 256 x 4100 x 1030: 3.2 MB instead of 2.4). FP32's do not depend on the rows.
-Needs any_rows_needs(int threads) {
-    const bool varies = kRounds && dnnl_computes(dtype_of<floatX>);
-    return {.scratch = varies ? gemm_scratch(threads) : 0, .library = 0};
+Needs needs::any_rows(const Target& t) {
+    const bool varies = !t.gpu() && kRounds && dnnl_computes(dtype_of<floatX>);
+    return {.scratch = varies ? gemm_scratch(t.threads) : 0, .library = 0};
 }
 
-}  // namespace cpu
 }  // namespace PRECISION

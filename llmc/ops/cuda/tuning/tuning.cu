@@ -14,16 +14,12 @@ namespace cuda {
 
 static constexpr int kRepeats = 5;
 
-// The product of a recorded op; dims are m, n, k, whether there is a bias, and the products of a batch.
-static Task product_task(const Cost& c) {
-    const int m = c.dims[0], n = c.dims[1], k = c.dims[2], batch = c.dims[4];
-    const std::string_view name = c.name;
-    if (name == "matmul_gelu_forward" && c.dims[3]) return {Op::GeluForward, {m, k, n}};
-    if (name == "matmul_gelu_backward_input") return {Op::GeluInput, {m, n, k}};
-    if (name.ends_with("_forward")) return {c.dims[3] ? Op::BiasForward : Op::Forward, {m, k, n, batch}};
-    if (name.ends_with("_backward_input")) return {Op::Input, {m, n, k, batch}};
-    CHECK(name.starts_with("matmul_backward_weight"), "no task for {}", c.name);
-    return {c.dims[3] ? Op::WeightBias : Op::Weight, {k, n, m, batch}};
+static Task product_task(const ProductShape& p) {
+    CHECK(p.op != ProductShape::Gram, "no task for x x^T: on a GPU gram() calls other products");
+    if (p.op == ProductShape::Weight) return {p.bias ? Op::WeightBias : Op::Weight, {p.k, p.n, p.m, p.batch}};
+    if (p.op == ProductShape::Input) return {p.gelu ? Op::GeluInput : Op::Input, {p.m, p.n, p.k, p.batch}};
+    if (p.gelu && p.bias) return {Op::GeluForward, {p.m, p.k, p.n}};
+    return {p.bias ? Op::BiasForward : Op::Forward, {p.m, p.k, p.n, p.batch}};
 }
 
 // In the order of their first call. Attention over a cache (Tq < Tk) runs where it is not worth a choice.
@@ -33,11 +29,12 @@ std::vector<Task> tasks_of(const Walk& walk) {
         if (std::find(tasks.begin(), tasks.end(), task) == tasks.end()) tasks.push_back(task);
     };
     for (const Cost& c : walk.costs) {
-        if (c.kind == Kind::Product) add(product_task(c));
-        if (c.kind != Kind::Attention || c.dims[1] != c.dims[2]) continue;
-        const std::array<int, 4> sizes = {c.dims[0], c.dims[1], c.dims[3], c.dims[4]};
-        if (std::string_view(c.name) == "attention_forward") add({Op::AttentionForward, sizes});
-        else add({Op::AttentionQueries, sizes}), add({Op::AttentionKeys, sizes});
+        const AttentionShape& a = c.attention;
+        if (c.kind == Kind::Product) add(product_task(c.product));
+        if (c.kind != Kind::Attention || a.Tq != a.Tk) continue;
+        const std::array<int, 4> sizes = {a.B, a.Tq, a.NH, a.D};
+        if (a.backward) add({Op::AttentionQueries, sizes}), add({Op::AttentionKeys, sizes});
+        else add({Op::AttentionForward, sizes});
     }
     return tasks;
 }
