@@ -36,13 +36,13 @@ struct Whole {
     size_t start(int bucket) const { return bucket < 0 ? 0 : layout.start(bucket); }
     floatX* at(int bucket) { return params.data() + start(bucket); }
     real* grad(int bucket) { return grads.data() + start(bucket); }
-    EmbedTensors<floatX> embed() { return bind_embed(at(layout.wte), at(layout.embed), d, layout); }
-    BlockTensors<floatX> block(int l) { return bind_block(at(layout.block(l)), l, d, layout); }
-    FinalTensors<floatX> final() { return bind_final(at(layout.final), d, layout); }
+    EmbedTensors<floatX> embed() { return bind_embed(at(layout.wte), at(layout.embed), layout); }
+    BlockTensors<floatX> block(int l) { return bind_block(at(layout.block(l)), l, layout); }
+    FinalTensors<floatX> final() { return bind_final(at(layout.final), layout); }
     HeadTensors<floatX> head() { return {at(layout.wte), nullptr}; }
-    EmbedTensors<real> embed_grads() { return bind_embed(grad(layout.wte), grad(layout.embed), d, layout); }
-    BlockTensors<real> block_grads(int l) { return bind_block(grad(layout.block(l)), l, d, layout); }
-    FinalTensors<real> final_grads() { return bind_final(grad(layout.final), d, layout); }
+    EmbedTensors<real> embed_grads() { return bind_embed(grad(layout.wte), grad(layout.embed), layout); }
+    BlockTensors<real> block_grads(int l) { return bind_block(grad(layout.block(l)), l, layout); }
+    FinalTensors<real> final_grads() { return bind_final(grad(layout.final), layout); }
     HeadTensors<real> head_grads() { return {grad(layout.wte), nullptr}; }
     void done_embed() {}
     void done_block(int) {}

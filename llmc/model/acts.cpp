@@ -19,7 +19,7 @@ void add_block_acts(ArenaOf arena, std::vector<BlockActs>& acts, const Dims& d, 
 }
 
 void share_block_acts(std::vector<BlockActs>& acts, const Dims& d, Recompute level) {
-    for (const ActRow& row : block_acts(d, 0, 0))
+    for (const ActRow& row : block_acts(d, 1, 1))
         for (size_t l = 1; shared(row, level) && l < acts.size(); l++)
             if (row.x) acts[l].*row.x = acts[0].*row.x;
             else acts[l].*row.s = acts[0].*row.s;

@@ -25,7 +25,7 @@ struct ActRow {
     const char* name;
     floatX* BlockActs::* x;     // the member; s is null
     real* BlockActs::* s;       // or the member, for statistics; x is null
-    size_t count;               // elements
+    size_t count;               // elements; 0: this kind of model has no such buffer
     Recompute shared_from;
     bool always_own;            // kept per block at every level: the start of recomputation
 };
@@ -39,31 +39,27 @@ inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
     const size_t C = size_t(d.C), A = size_t(d.A), K = size_t(d.K), W = size_t(d.W), F = size_t(d.F),
                  P = size_t(d.P()), NH = size_t(d.NH);
     constexpr auto Selective = Recompute::Selective, Block = Recompute::Block;
-    const bool mixes = d.kind.shortcut;
+    const bool mixes = d.kind.shortcut, normed = d.kind.qk_norm != QkNorm::None, means = !d.kind.rms;
     const Recompute x_shared = mixes ? Selective : Block;
     std::vector<ActRow> rows = {
     // name        member                    count       shared from  always own
-    { "in",        &G::in,   nullptr,         n * C,     Block,      true  },   // the incoming stream
+    { "in",        &G::in,   nullptr,    mixes * n * C,  Block,      true  },   // the incoming stream, or x
     { "x",         &G::x,    nullptr,         n * C,     x_shared,   !mixes },  // after the shortcut
     { "ln1",       &G::ln1,  nullptr,         n * C,     Selective,  false },
-    { "ln1_mean",  nullptr,  &G::ln1_mean,    n,         Block,      false },
+    { "ln1_mean",  nullptr,  &G::ln1_mean,    means * n, Block,      false },
     { "ln1_rstd",  nullptr,  &G::ln1_rstd,    n,         Block,      false },
     { "qkv",       &G::qkv,  nullptr,         N * W,     Block,      false },
-    { "qk",        &G::qk,   nullptr,         N * (A + K), Block,    false },   // q and k before their norm
+    { "qk",        &G::qk,   nullptr,   normed * N * (A + K), Block, false },   // q and k before their norm
     { "atty",      &G::atty, nullptr,         N * A,     Block,      false },
     { "lse",       nullptr,  &G::lse,         N * NH,    Block,      false },
     { "x1",        &G::x1,   nullptr,         n * C,     Block,      keeps_x1(d) },  // after attention
     { "ln2",       &G::ln2,  nullptr,         n * C,     Selective,  false },
-    { "ln2_mean",  nullptr,  &G::ln2_mean,    n,         Block,      false },
+    { "ln2_mean",  nullptr,  &G::ln2_mean,    means * n, Block,      false },
     { "ln2_rstd",  nullptr,  &G::ln2_rstd,    n,         Block,      false },
     { "pre",       &G::pre,  nullptr,         N * P,     Block,      false },   // before the activation
     { "act",       &G::act,  nullptr,         N * F,     Selective,  false },   // after
     };
-    if (!mixes) std::erase_if(rows, [](const ActRow& row) { return row.x == &G::in; });     // it is x
-    if (d.kind.qk_norm == QkNorm::None)
-        std::erase_if(rows, [](const ActRow& row) { return row.x == &G::qk; });
-    if (d.kind.rms)
-        std::erase_if(rows, [](const ActRow& row) { return row.s == &G::ln1_mean || row.s == &G::ln2_mean; });
+    std::erase_if(rows, [](const ActRow& row) { return row.count == 0; });
     return rows;
 }
 

@@ -47,6 +47,8 @@ struct Span {
     const int32_t* tokens = nullptr;    // (B, T)
     const floatX* x0 = nullptr;         // (n, C)   with the shortcut
     const SharedKeys* shared = nullptr;
+
+    int N() const { return B * T; }
 };
 
 // A rank's slice of N tokens: n rows of a collective, of which `mine` are tokens. The last ranks may have
@@ -81,39 +83,15 @@ struct Block {
     Stream forward(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span) const;
 
     // The first lines of forward: a.qkv, the queries, keys and values of the span's tokens.
-    void attention_input(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s,
-                         Span span) const;
+    void qkv(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span) const;
 
     // Computes the contents of buffers that blocks share (acts.h) again, before backward.
     void recompute(const BlockWeights& w, BlockActs& a, const BlockScratch& s, Span span) const;
 
     // dx (n, C): on entry the gradient of x2, on return the gradient of the incoming stream. dx0 (n, C) +=,
     // with the shortcut.
-    void backward(const BlockWeights& w, const BlockGrads& dw, const BlockActs& a, floatX* dx, floatX* dx0,
+    void backward(const BlockWeights& w, const BlockGrads& dw, BlockActs& a, floatX* dx, floatX* dx0,
                   const BlockScratch& s, Span span) const;
-
-private:
-    // Computes every input of backward: forward without its last matmul. again: recomputation, which starts
-    // from the kept incoming stream, and reads a.x1 if kept.
-    void activations(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span,
-                     bool again) const;
-    ops::AttentionDims attention_dims(Span span) const;
-    void attend(const BlockActs& a, Span span) const;
-    void attend_segments(const BlockActs& a, Span span) const;
-    // Rows of the cache before the window of a single query, in whole blocks of keys, which attention skips.
-    static int unseen(Span span) {
-        const bool single = span.T == 1 && span.B == 1 && !span.shared;
-        const int before = single && span.window > 0 ? span.t0 - span.window + 1 : 0;
-        return std::max(before, 0) / 64 * 64;
-    }
-    ops::Rotary rotary(const BlockWeights& w, const BlockActs& a, Span span) const;
-    // The shortcut: a.x and a.in = the incoming stream.
-    void mix(const BlockWeights& w, const BlockActs& a, Stream in, Span span) const;
-    // The op's arguments for value embeddings. qkv: a.qkv, or its gradient. h: the norm of all tokens.
-    ops::ValueRows values(const BlockWeights& w, floatX* qkv, const floatX* h, Span span) const;
-    void values_backward(const BlockWeights& w, const BlockGrads& dw, const floatX* h, const BlockScratch& s,
-                         Span span) const;
-    real eps() const { return real(d.kind.eps); }
 };
 
 }  // namespace PRECISION

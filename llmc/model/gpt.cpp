@@ -6,7 +6,7 @@ namespace PRECISION {
 
 Gpt::Gpt(const GptShape& s, const Axis& axis, const Part& p, const std::vector<int>& buffers)
     : shape(s), d(s.d), tp(axis), part(p), buffers(buffers), block{d, tp, s.level},
-      logit_rows(std::min(ops::logit_rows(), s.B * s.T)) {
+      logit_rows(std::min(ops::logit_rows(), s.N())) {
     CHECK(buffers.size() == p.chunks.size(), "{} numbers of buffers for {} chunks", buffers.size(),
           p.chunks.size());
     size_t count = 0;
@@ -22,7 +22,7 @@ Gpt::Gpt(const GptShape& s, const Axis& axis, const Part& p, const std::vector<i
 }
 
 size_t Gpt::reduction_bytes() const {
-    return stream_count(shape.B * shape.T) * size_t(tp.size) * sizeof(floatX);
+    return stream_count(shape.N()) * size_t(tp.size) * sizeof(floatX);
 }
 
 BlockActs& Gpt::of(int l, int buffer) {
@@ -46,7 +46,7 @@ void add_embed_acts(ArenaOf arena, const char* name, EmbedActs& a, const Dims& d
 }
 
 void Gpt::add_to(ArenaOf arena) {
-    const int tokens = shape.B * shape.T;
+    const int tokens = shape.N();
     const size_t N = size_t(tokens), n = size_t(Slice(tp, tokens).n), C = size_t(d.C);
     const size_t Vp = part.last ? size_t(d.Vp) : 0, rows = part.last ? size_t(logit_rows) : 0;
     const bool sends = part.chunks.size() > 1 || !part.last;

@@ -26,14 +26,18 @@ struct Batch {
     const int32_t* targets;
     int B, T;
     ops::Documents documents = {};
+
+    int N() const { return B * T; }
 };
 
 struct GptShape {
     Dims d;
-    int B, T;             // largest micro-batch
+    int B, T;             // largest micro-batch: rows, tokens of a row
     Recompute level = Recompute::None;
     bool backward = true;
     bool apart = true;    // gradients as Gpt::kApart says
+
+    int N() const { return B * T; }
 };
 
 // Activations of the norm right after the embedding, kept for backward; without embed_norm none.
@@ -129,11 +133,11 @@ private:
     // in the incoming message; else null.
     const floatX* x0(const Batch& b, int chunk, int buffer) {
         if (!d.kind.shortcut) return nullptr;
-        const size_t before = part.chunks[size_t(chunk)].embeds ? 0 : stream_count(b.B * b.T);
+        const size_t before = part.chunks[size_t(chunk)].embeds ? 0 : stream_count(b.N());
         return input(chunk, buffer) + before;
     }
     ops::Encoder encoder(const Batch& b) const {
-        return {.tokens = b.tokens, .v0 = d.v0, .V = d.Vp, .N = b.B * b.T, .T = b.T, .C = d.C, .t0 = 0,
+        return {.tokens = b.tokens, .v0 = d.v0, .V = d.Vp, .N = b.N(), .T = b.T, .C = d.C, .t0 = 0,
                 .positions = b.documents.positions};
     }
     template <class W> void embed_backward(W& weights, const Batch& b, int buffer);
@@ -179,22 +183,22 @@ template <class W> void Gpt::forward(W& weights, const Batch& b, int c, int buff
         const Walking at(&Walk::block, part.layers[size_t(l)]);
         stream = block.forward(weights.block(l), of(l, buffer), stream, scratch,
                                span(b, l, x0(b, c, buffer)));
-        if (spreads) measure(of(l, buffer), stream, part.layers[size_t(l)], b.B * b.T);
+        if (spreads) measure(of(l, buffer), stream, part.layers[size_t(l)], b.N());
     }
 
-    const int mine = Slice(tp, b.B * b.T).mine;
+    const int mine = Slice(tp, b.N()).mine;
     if (chunk.ends) {
         final_norm(weights, head[size_t(buffer)], stream, mine, d);
-        if (spreads) measure(head[size_t(buffer)], b.B * b.T);
+        if (spreads) measure(head[size_t(buffer)], b.N());
     } else {
         ops::add_residual(sent, stream.x, stream.r, stream.bias, mine, d.C);
-        const size_t nC = stream_count(b.B * b.T);
+        const size_t nC = stream_count(b.N());
         if (d.kind.shortcut) ops::copy(sent + nC, x0(b, c, buffer), nC);
     }
 }
 
 template <class W> void Gpt::head_loss(W& weights, const Batch& b, int buffer) {
-    const int N = b.B * b.T;
+    const int N = b.N();
     const HeadTensors<floatX> w = weights.head();
     const floatX* h = tp.all_gather(scratch.h, head[size_t(buffer)].lnf, stream_count(N));
     for (int n0 = 0; n0 < N; n0 += logit_rows) {
@@ -210,7 +214,7 @@ template <class W> void Gpt::head_loss(W& weights, const Batch& b, int buffer) {
 
 // The logits become their gradients in place, and are used while warm. dlnf is in scratch.dh.
 template <class W> void Gpt::head_backward(W& weights, const Batch& b, real dloss, int buffer) {
-    const int N = b.B * b.T, C = d.C;
+    const int N = b.N(), C = d.C;
     const HeadTensors<floatX> w = weights.head();
     const HeadTensors<real> dw = weights.head_grads();
     const floatX* h = tp.all_gather(scratch.h, head[size_t(buffer)].lnf, stream_count(N));
@@ -231,14 +235,14 @@ template <class W> void Gpt::head_backward(W& weights, const Batch& b, real dlos
 
 template <class W> void Gpt::backward(W& weights, const Batch& b, real dloss, int c, int buffer) {
     const Chunk chunk = part.chunks[size_t(c)];
-    const size_t nC = stream_count(b.B * b.T);
+    const size_t nC = stream_count(b.N());
     if (chunk.ends) {
         const HeadActs& a = head[size_t(buffer)];
         head_backward(weights, b, dloss, buffer);
-        ops::set_zero(dx, message_count(b.B * b.T) * sizeof(floatX));
+        ops::set_zero(dx, message_count(b.N()) * sizeof(floatX));
         const auto grads = weights.final_grads();
         ops::layernorm_backward(dx, grads.lnfw, grads.lnfb, tp.reduce_scatter(scratch.slice, scratch.dh, nC),
-                                a.xf, weights.final().lnfw, a.mean, a.rstd, Slice(tp, b.B * b.T).mine, d.C);
+                                a.xf, weights.final().lnfw, a.mean, a.rstd, Slice(tp, b.N()).mine, d.C);
         weights.done_final();
     }
 
@@ -255,16 +259,16 @@ template <class W> void Gpt::backward(W& weights, const Batch& b, real dloss, in
 }
 
 template <class W> void Gpt::embed_backward(W& weights, const Batch& b, int buffer) {
-    const size_t nC = stream_count(b.B * b.T);
+    const size_t nC = stream_count(b.N());
     const auto grads = weights.embed_grads();
     if (d.kind.shortcut)
-        ops::add_residual(dx, dx, dx + nC, nullptr, Slice(tp, b.B * b.T).mine, d.C);
+        ops::add_residual(dx, dx, dx + nC, nullptr, Slice(tp, b.N()).mine, d.C);
     const floatX* draw = dx;
     if (d.kind.embed_norm) {
         const EmbedActs& a = embedded[size_t(buffer)];
         ops::set_zero(scratch.dh, nC * sizeof(floatX));
         ops::layernorm_backward(scratch.dh, grads.lnew, grads.lneb, dx, a.raw, weights.embed().lnew, a.mean,
-                                a.rstd, Slice(tp, b.B * b.T).mine, d.C);
+                                a.rstd, Slice(tp, b.N()).mine, d.C);
         draw = scratch.dh;
     }
     const floatX* dout = tp.all_gather(scratch.h, draw, nC);

@@ -4,13 +4,23 @@
 
 #include "llmc/base/check.h"
 
+// The place of a member among a struct's pointers.
+template <template <class> class G, class T> static size_t place_of(T* G<T>::* member) {
+    T here{};
+    G<T> group{};
+    group.*member = &here;
+    const auto all = std::bit_cast<std::array<T*, sizeof(G<T>) / sizeof(T*)>>(group);
+    return size_t(std::find(all.begin(), all.end(), &here) - all.begin());
+}
+
 template <class G>
 static void append(std::vector<Tensor>& tensors, const std::vector<ParamRow<G>>& table, int layer,
                    uint64_t& global) {
     for (const auto& row : table) {
         const Param& p = row.param;
         tensors.push_back({.name = layer < 0 ? p.name : fmt::format("h.{}.{}", layer, p.name), .param = p,
-                           .layer = layer, .bucket = -1, .start = 0, .trailing = false, .global = global});
+                           .layer = layer, .bucket = -1, .member = place_of(row.member), .start = 0,
+                           .trailing = false, .global = global});
         global += p.whole();
     }
 }
@@ -93,13 +103,15 @@ Layout make_layout(const Dims& d, const Part& part, size_t shards,
     std::vector<size_t> first_of = {embeds};        // the first tensor of each block of the whole model
     for (int l = 0; l < d.L; l++) first_of.push_back(first_of.back() + block_params<float>(d, l).size());
     size_t at = 0;
-    // Of consecutive tensors. starts: of each in the bucket.
+    // Of consecutive tensors. starts: in the bucket, by member.
     const auto bucket = [&](size_t first, size_t count, std::vector<size_t>* starts = nullptr) {
         std::vector<Tensor> tensors(all.begin() + ptrdiff_t(first), all.begin() + ptrdiff_t(first + count));
         const auto [leading, packed] = pack(tensors, trailing, shards);
-        if (starts) starts->clear();
         for (Tensor& t : tensors) {
-            if (starts) starts->push_back(t.start);
+            if (starts) {
+                starts->resize(std::max(starts->size(), t.member + 1), kAbsent);
+                (*starts)[t.member] = t.start;
+            }
             t.bucket = int(layout.buckets.size());
             t.start += at;
         }
@@ -115,7 +127,6 @@ Layout make_layout(const Dims& d, const Part& part, size_t shards,
     if (part.first || (part.last && d.kind.tied)) layout.wte = bucket(0, 1);
     if (part.first && embeds > 1) layout.embed = bucket(1, embeds - 1, &layout.embed_at);
     layout.blocks = int(layout.buckets.size());
-    layout.layers = part.layers;
     layout.block_at.resize(part.layers.size());
     for (size_t i = 0; i < part.layers.size(); i++) {
         const size_t l = size_t(part.layers[i]);

@@ -10,6 +10,8 @@
 // of the shard axis owns an uncut tensor.
 #pragma once
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -50,6 +52,7 @@ struct Tensor {
     Param param;
     int layer;             // in the whole model; -1 outside blocks
     int bucket;
+    size_t member;         // place of its pointer in the group's struct
     size_t start;          // in the flat buffers
     bool trailing;
     uint64_t global;       // index of the whole tensor's first element in the whole model: the key of its
@@ -58,11 +61,10 @@ struct Tensor {
 
 struct Layout {
     std::vector<Tensor> tensors;    // by start
-    // Offsets of tensors within their bucket: embed_at in the order of embed_params() without wte, final_at
-    // in the order of final_params().
+    // Offsets of tensors in their bucket, by member of the group's struct; kAbsent: not there. block_at: of
+    // each block here.
     std::vector<size_t> embed_at, final_at;
-    std::vector<int> layers;                    // number in the whole model of each block here
-    std::vector<std::vector<size_t>> block_at;  // [l][row]: offset of tensor `row` in the bucket of block l
+    std::vector<std::vector<size_t>> block_at;
     std::vector<size_t> buckets;    // first element of bucket i; one more at the end
     std::vector<size_t> leading;    // elements of bucket i before its trailing tensors
     size_t parameters = 0;          // of the whole model, without padding of any kind
@@ -78,7 +80,7 @@ struct Layout {
     Interval in_bucket(const Tensor& t) const { return {t.start - start(t.bucket), t.param.used()}; }
 };
 
-inline constexpr size_t kTensorAlign = 64;
+inline constexpr size_t kTensorAlign = 64, kAbsent = SIZE_MAX;
 
 // shards: the divisor of every bucket's size. trailing: names of params.h ("qkvw").
 Layout make_layout(const Dims& d, const Part& part, size_t shards = 1,
@@ -116,31 +118,25 @@ template <class F> void for_each_run(const Tensor& t, Interval elements, F&& f) 
     }
 }
 
-// Points each member of a group at its tensor. memory: the first element of the group's bucket; at: the start
-// of each row in the bucket.
-template <class G, class T>
-void bind_tensors(G& group, T* memory, const std::vector<ParamRow<G>>& table, const std::vector<size_t>& at) {
-    for (size_t i = 0; i < table.size(); i++) group.*(table[i].member) = memory + at[i];
+// A group whose members point at its tensors. memory: the first element of the group's bucket.
+template <class G, class T> G bind(T* memory, const std::vector<size_t>& at) {
+    std::array<T*, sizeof(G) / sizeof(T*)> members = {};
+    for (size_t i = 0; i < at.size(); i++)
+        if (at[i] != kAbsent) members[i] = memory + at[i];
+    return std::bit_cast<G>(members);
 }
 // wte, bucket: the first element of layout.wte and layout.embed.
-template <class T> EmbedTensors<T> bind_embed(T* wte, T* bucket, const Dims& d, const Layout& layout) {
-    EmbedTensors<T> g{};
-    std::vector<ParamRow<EmbedTensors<T>>> rest = embed_params<T>(d);
-    rest.erase(rest.begin());
-    bind_tensors(g, bucket, rest, layout.embed_at);
+template <class T> EmbedTensors<T> bind_embed(T* wte, T* bucket, const Layout& layout) {
+    auto g = bind<EmbedTensors<T>>(bucket, layout.embed_at);
     g.wte = wte;
     return g;
 }
 // l: of the blocks here.
-template <class T> BlockTensors<T> bind_block(T* bucket, int l, const Dims& d, const Layout& layout) {
-    BlockTensors<T> g{};
-    bind_tensors(g, bucket, block_params<T>(d, layout.layers[size_t(l)]), layout.block_at[size_t(l)]);
-    return g;
+template <class T> BlockTensors<T> bind_block(T* bucket, int l, const Layout& layout) {
+    return bind<BlockTensors<T>>(bucket, layout.block_at[size_t(l)]);
 }
-template <class T> FinalTensors<T> bind_final(T* bucket, const Dims& d, const Layout& layout) {
-    FinalTensors<T> g{};
-    bind_tensors(g, bucket, final_params<T>(d), layout.final_at);
-    return g;
+template <class T> FinalTensors<T> bind_final(T* bucket, const Layout& layout) {
+    return bind<FinalTensors<T>>(bucket, layout.final_at);
 }
 
 // The head: final.headw, or the tied wte without a bias.

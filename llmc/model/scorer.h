@@ -63,7 +63,7 @@ std::vector<TokenScore> Scorer::forward(W& weights, const ScorePass& p, int c) {
         shared.kept = kept[size_t(l)];
         const auto& w = weights.block(l);
         if (p.is_prefix && chunk.ends && l + 1 == chunk.end)        // nobody reads its output
-            own.block.attention_input(w, own.acts, stream, own.scratch, span);
+            own.block.qkv(w, own.acts, stream, own.scratch, span);
         else
             stream = own.block.forward(w, own.acts, stream, own.scratch, span);
         if (p.is_prefix) keep(l, p);

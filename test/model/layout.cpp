@@ -105,7 +105,7 @@ TEST(trailing_tensors_come_last) {
         }
         EXPECT(trailing == 4 * 5 + 1 && layout.buckets == plain.buckets, "%zu trailing tensors", trailing);
         std::vector<float> memory(layout.size(layout.block(3)));
-        const BlockTensors<float> g = bind_block(memory.data(), 3, dims(2, 1), layout);
+        const BlockTensors<float> g = bind_block(memory.data(), 3, layout);
         for (const auto& row : block_params<float>(dims(2, 1), 3))
             for (const Tensor& t : layout.tensors)
                 if (t.layer == 3 && !strcmp(t.param.name, row.param.name))
@@ -153,7 +153,7 @@ TEST(buckets_divide_by_the_shards) {
                        "%s at %zu", t.name.c_str(), t.start);
             }
             std::vector<float> memory(layout.size(layout.block(0)));
-            const BlockTensors<float> g = bind_block(memory.data(), 0, dims(2, 0), layout);
+            const BlockTensors<float> g = bind_block(memory.data(), 0, layout);
             for (const Tensor& t : layout.tensors)
                 if (t.layer >= 0 && t.param.name == std::string("fcprojb"))
                     EXPECT(part.layers[size_t(t.bucket - layout.block(0))] == t.layer &&

@@ -71,7 +71,7 @@ private:
     size_t place(int micro) const { return size_t(micro) % places(); }
     size_t places() const { return size_t(stage.buffers[0]) + 1; }      // micro-batches alive, and the next
     size_t tables() const { return gpt.d.kind.documents ? 4 : 2; }      // of a batch, (B, T) each
-    size_t ids_of_batch() const { return tables() * size_t(gpt.shape.B) * size_t(gpt.shape.T); }
+    size_t ids_of_batch() const { return tables() * size_t(gpt.shape.N()); }
     Batch of(int micro) { return in_place(batch(micro), place(micro)); }
     Batch in_place(const TokenBatch& b, size_t place) const;
     Batch brought_now(const TokenBatch& b);
@@ -81,7 +81,7 @@ private:
     bool counts() const { return mesh.tp.index == 0 && gpt.part.last; }      // one of the ranks with a loss
     size_t ids_of(const TokenBatch& b) const { return size_t(b.B) * size_t(gpt.shape.T); }
     size_t message_of(const Action& a) { return gpt.message_count(batch(a.micro).B * gpt.shape.T); }
-    size_t largest_message() const { return gpt.message_count(gpt.shape.B * gpt.shape.T); }
+    size_t largest_message() const { return gpt.message_count(gpt.shape.N()); }
 
     void send(const Action& a);
     void receive(const Action& a);

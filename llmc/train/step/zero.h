@@ -108,22 +108,22 @@ struct Zero {
     // ---- the provider of the model's weights; see model/gpt.h
 
     EmbedTensors<floatX> embed() const {
-        return bind_embed(end_weights(layout.wte), end_weights(layout.embed), d, layout);
+        return bind_embed(end_weights(layout.wte), end_weights(layout.embed), layout);
     }
     HeadTensors<floatX> head() const { return head_of(end_weights(layout.wte), final(), d); }
-    FinalTensors<floatX> final() const { return bind_final(end_weights(layout.final), d, layout); }
+    FinalTensors<floatX> final() const { return bind_final(end_weights(layout.final), layout); }
     BlockTensors<floatX> block(int l) {
         beat();
-        return bind_block(sharding.weights ? gathered(l) : weight(layout.block(l), 0), l, d, layout);
+        return bind_block(sharding.weights ? gathered(l) : weight(layout.block(l), 0), l, layout);
     }
 
     EmbedTensors<real> embed_grads() const {
-        return bind_embed(end_grads(layout.wte), end_grads(layout.embed), d, layout);
+        return bind_embed(end_grads(layout.wte), end_grads(layout.embed), layout);
     }
     HeadTensors<real> head_grads() const { return head_of(end_grads(layout.wte), final_grads(), d); }
-    FinalTensors<real> final_grads() const { return bind_final(end_grads(layout.final), d, layout); }
+    FinalTensors<real> final_grads() const { return bind_final(end_grads(layout.final), layout); }
     BlockTensors<real> block_grads(int l) {
-        return bind_block(sharding.grads ? buffered_grads(l) : gradient(layout.block(l), 0), l, d, layout);
+        return bind_block(sharding.grads ? buffered_grads(l) : gradient(layout.block(l), 0), l, layout);
     }
 
     void done_embed() {}
