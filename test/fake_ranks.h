@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "llmc/base/files.h"
-#include "llmc/base/guard/progress_page.h"
+#include "llmc/base/guard/wait.h"
 #include "llmc/base/guard/obituary.h"
 #include "llmc/base/guard/launcher.h"
 #include "llmc/base/progress.h"
@@ -44,11 +44,9 @@ inline Shared* shared_of(const string& path) {
 
 // Waits until all have come here as often.
 inline void meet(Shared& s, int rank, int world) {
-    context.progress->collective = "all_gather tp";
+    const Waiting named("all_gather tp");
     const int64_t mine = ++s.arrived[rank];
     for (int r = 0; r < world; r++) while (s.arrived[r] < mine) usleep(500);
-    context.progress->collective = nullptr;
-    beat();
 }
 
 // The rank that FAULT names, as in "end:3:kill:3", enters a phase last: all are there when its process ends.

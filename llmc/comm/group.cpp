@@ -9,7 +9,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
 #include "llmc/base/progress.h"
-#include "llmc/base/guard/progress_page.h"
+#include "llmc/base/guard/wait.h"
 #include "llmc/comm/reductions.h"
 #include "llmc/ops/timeline.h"
 #include "llmc/ops/walk.h"
@@ -25,18 +25,15 @@ struct Call {
     double started = seconds_now();
     Timeline* const timeline = context.walk ? context.walk->timeline : nullptr;
     const Unrecorded sums = {};
+    const Waiting named;
 
-    Call(Group& g, Verb v) : group(g), verb(v) {
-        if (RankProgress* p = context.progress)
-            p->collective = (std::string(verb_names[v]) + " " + g.name).c_str();
+    Call(Group& g, Verb v) : group(g), verb(v), named((std::string(verb_names[v]) + " " + g.name).c_str()) {
         if (g.most_delay_us == 0) return;
         static thread_local std::minstd_rand draw(unsigned(context.rank) * 7919 + 1);
         std::this_thread::sleep_for(std::chrono::microseconds(draw() % unsigned(g.most_delay_us + 1)));
     }
     ~Call() {
         group.moved[verb].seconds += seconds_now() - started;
-        if (RankProgress* p = context.progress) p->collective = "";
-        beat();
         if (timeline) timeline->close();
     }
     Pending pending(uint64_t ticket) const {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "llmc/base/context.h"
+#include "llmc/base/guard/wait.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/ops/cuda/device/runtime.h"
 #include "llmc/train/log/traffic.h"
@@ -118,6 +119,28 @@ TEST(verbs_equal_those_between_threads) {
                     "ordered");
     expect_same(what_ranks_see(over("nccl", 4), false, true), what_ranks_see(over("threads", 4), false, true),
                 "rounded on the wire");
+}
+
+// A wait in the idle barrier has a name, and ends where a rank fails.
+TEST(a_failing_rank_ends_idle_barriers) {
+    static RankProgress progress;
+    int code = 0;
+    const Fatal e = test::fatal_of([&] {
+        run_threads(over("nccl", 2), [&](Config, const Mesh& mesh) {
+            mesh.shard.barrier();
+            const auto waits = [] { return progress.wait.text == std::string("idle_barrier"); };
+            while (mesh.rank == 1 && !waits()) std::this_thread::yield();
+            CHECK_INPUT(mesh.rank == 0, "rank 1 has enough");
+            context.progress = &progress;
+            const Fatal lost = test::fatal_of([] { comm::idle_barrier(); });
+            context.progress = nullptr;
+            code = lost.code;
+            throw lost;
+            return 0;
+        });
+    });
+    EXPECT(e.code == kExitConfig && code == kExitRestart, "%d: %s; %d", e.code, e.what(), code);
+    EXPECT(!progress.wait.text[0], "in '%s'", progress.wait.text);
 }
 
 // A gather on the host copies to the device and back, however many ranks there are.

@@ -9,8 +9,10 @@ double hang_limit(double asked, double slowest_step, bool starting) {
     return starting ? std::max(limit, kMinute) : limit;
 }
 
-double HangFinder::limit(const Seen& s, bool stopped) const {
-    return hang_limit(page.hang_timeout, slowest_step, s.phase == Phase::Start && !stopped);
+double HangFinder::limit(size_t local, bool stopped) const {
+    const bool starts = ranks[local].phase == Phase::Start && !stopped;
+    const double patience = stopped ? 0 : page.ranks[local].patience.load();
+    return std::max(hang_limit(page.hang_timeout, slowest_step, starts), patience);
 }
 
 void HangFinder::look(double seconds) {
@@ -41,7 +43,7 @@ int HangFinder::blamed(bool stopped) const {
         const Seen& s = ranks[size_t(i)];
         if (!page.ranks[i].joined) continue;
         const auto longest = [&](int other) { return other < 0 || s.silent > ranks[size_t(other)].silent; };
-        const double most = limit(s, stopped);
+        const double most = limit(size_t(i), stopped);
         if (s.silent >= most && (stopped || !waits(i)) && longest(culprit)) culprit = i;
         if (std::min(s.silent, others_silent) < most + kCourtesy + page.news_delay) all = false;
         else if (longest(victim)) victim = i;

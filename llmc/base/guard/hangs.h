@@ -1,8 +1,9 @@
 // Finds the hung rank of a process from the progress page and the time.
 //
-// A rank hangs when its progress stops for hang_limit seconds outside collectives. If all ranks of a process
-// wait in collectives for the limit plus kCourtesy seconds, and no rank of another process makes progress
-// either, blamed() returns a waiting rank. The courtesy is time for the hung rank's supervisor to report.
+// A rank hangs when its progress stops for hang_limit seconds, unless the rank waits for other ranks. If all
+// ranks of a process wait for others for the limit plus kCourtesy seconds, and no rank of another process
+// makes progress either, blamed() returns a waiting rank. A wait of the start may take longer
+// (RankProgress::patience). The courtesy is time for the hung rank's supervisor to report.
 // Processes see each other by their files in run.dir alone. Without these (tools, no shared run.dir), a
 // collective longer than limit + courtesy counts as a hang, even if the awaited rank makes progress.
 #pragma once
@@ -35,8 +36,8 @@ struct HangFinder {
     // The place in `ranks` of the rank to blame, or -1. stopped: a signal (SIGSTOP) suspended the process; no
     // rank counts as waiting.
     int blamed(bool stopped) const;
-    bool waits(int local) const { return page.ranks[local].collective.text[0]; }
+    bool waits(int local) const { return page.ranks[local].waits_for_ranks(); }
 
 private:
-    double limit(const Seen& s, bool stopped) const;
+    double limit(size_t local, bool stopped) const;
 };

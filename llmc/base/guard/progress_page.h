@@ -17,6 +17,9 @@
 
 enum class Phase : int { Start, Load, Train, Evaluate, Sample, Save, End };
 
+// Whom a wait is for: other ranks, who are to blame if they do not come; or the rank's own files and data.
+enum class Awaits : int { Ranks, Own };
+
 // A word read by another process during writes: every state of the text ends in a zero.
 struct SharedWord {
     char text[64] = {};
@@ -29,7 +32,11 @@ struct alignas(64) RankProgress {
     std::atomic<Phase> phase;
     std::atomic<int> joined;            // rank + 1; 0: unused
     std::atomic<int> slow_ms;           // of a beat; tests
-    SharedWord collective;              // the wait for other ranks: "all_gather tp"; else empty
+    SharedWord wait;                    // name of the wait that the rank is in (wait.h): "all_gather tp"
+    std::atomic<Awaits> awaits;         // whom that wait is for
+    std::atomic<double> patience;       // seconds that it may take, if longer than a hang; 0: no longer
+
+    bool waits_for_ranks() const { return wait.text[0] && awaits == Awaits::Ranks; }
 };
 
 // Starts as zeros: fresh memory from the kernel.
@@ -85,10 +92,5 @@ inline void beat() {
 
 // Starts a phase of this rank in a step.
 void phase(Phase p, int64_t step);
-
-// This rank's work is done: the remaining time is a wait for the other ranks.
-inline void wait_for_the_end() {
-    if (RankProgress* p = context.progress) p->collective = "finalize";
-}
 
 const char* name_of(Phase p);       // "train"

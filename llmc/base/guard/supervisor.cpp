@@ -109,7 +109,7 @@ static std::string doing(Phase p, long long step) {
 // A rank that does not wait for the others; else the first rank.
 int Supervisor::busy_rank() const {
     for (int i = 0; i < page->used; i++)
-        if (page->ranks[i].joined && !page->ranks[i].collective.text[0]) return i;
+        if (page->ranks[i].joined && !page->ranks[i].waits_for_ranks()) return i;
     return 0;
 }
 
@@ -125,7 +125,7 @@ int Supervisor::obituary(int local, const std::string& what, const std::string& 
     const int last = page->ranks[std::max<int>(page->used, 1) - 1].joined - 1;
     std::string who = local < 0 ? fmt::format("rank 0 to {}", last) : fmt::format("rank {}", r.joined - 1);
     if (page->world > 1) who += fmt::format(" of {}", int(page->world));
-    std::string in = r.collective.text;
+    std::string in = r.wait.text;
     if (!in.empty()) in = ", in " + in;
     const std::string line =
         fmt::format("error: {} on {} (process {}) {} while {}{}{}\n", who, host_name(), int(child),
@@ -204,11 +204,17 @@ void Supervisor::look(double seconds) {
 }
 
 int Supervisor::hangs(int local) const {
+    const double silent = finder.ranks[size_t(local)].silent;
+    if (waits(local) && page->ranks[local].patience > 0) {
+        obituary(local, fmt::format("has waited for {:.1f} s", silent),
+                 "; not all ranks are here: some came late, or cannot reach this host. A longer "
+                 "run.hang_timeout waits longer", kExitRestart);
+        return end_quietly();
+    }
     std::string why = waits(local) && page->world > 1 ? ", waiting for its peers" : "";
     const std::string other = page->silent_other.text;
     if (!why.empty() && !other.empty()) why += fmt::format(", of whom {} is silent", other);
     if (stopped_by) why = ", stopped by " + named(stopped_by);
-    const double silent = finder.ranks[size_t(local)].silent;
     const int code = obituary(local, fmt::format("hangs: no progress for {:.1f} s{}", silent, why),
                               "; it is ended", kExitHang);
     end_quietly();

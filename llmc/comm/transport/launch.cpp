@@ -14,8 +14,7 @@
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/base/guard/launcher.h"
-#include "llmc/base/guard/progress_page.h"
-#include "llmc/base/guard/start_wait.h"
+#include "llmc/base/guard/wait.h"
 #include "llmc/base/host/start_thread.h"
 #include "llmc/base/host/version.h"
 #include "llmc/comm/transport/meeting.h"
@@ -150,6 +149,7 @@ static int run_threads(const Config& cfg, bool over_nccl, const RankBody& body) 
         context.throw_on_fatal = catches;
         context.memory_ranks = over_nccl ? 1 : ranks;
         if (progress_page) join_progress(r, ranks, r);
+        in_wait = &world.look;
         if (!catches) {                                                 // an exception ends the process
             codes[size_t(r)] = run(r);
             wait_for_the_end();
@@ -177,7 +177,8 @@ static int run_processes(const Config& cfg, const RankBody& body) {
     const MpiJob job = begin_mpi();
     RankMesh ranks(cfg.parallel, job.size, job.rank);
     for (int axis = 0; axis < kGroups; axis++) {
-        const StartWait wait(fmt::format("connecting {}", group_rows[axis].name));
+        const std::string what = fmt::format("connecting {}", group_rows[axis].name);
+        const Waiting named(what.c_str(), Awaits::Ranks, start_patience());
         join_mpi(ranks.groups[axis], ranks.places[size_t(axis)].color, ranks.places[size_t(axis)].index);
     }
     join_progress(job.rank, job.size);

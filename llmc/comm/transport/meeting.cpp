@@ -10,7 +10,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/guard/launcher.h"
-#include "llmc/base/guard/start_wait.h"
+#include "llmc/base/guard/wait.h"
 #include "llmc/base/host/start_thread.h"
 #include "llmc/base/host/version.h"
 #include "llmc/comm/axis.h"
@@ -72,7 +72,7 @@ MpiJob begin_mpi() {
                     "MPI needs {} threads beside each rank: {}", kHelpers, no_thread());
     });
     const MpiJob job = [] {
-        const StartWait wait("MPI_Init");
+        const Waiting named("MPI_Init", Awaits::Ranks, start_patience());
         return mpi_begin();
     }();
     CHECK_INPUT(

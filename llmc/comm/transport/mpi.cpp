@@ -14,14 +14,12 @@ void join_mpi(Group&, int, int) { CHECK(false, "this build has no MPI"); }
 #else
 
 #include <mpi.h>
-#include <sched.h>
-#include <time.h>
 
 #include <cstring>
 #include <deque>
 
 #include "llmc/base/context.h"
-#include "llmc/base/guard/progress_page.h"
+#include "llmc/base/guard/wait.h"
 #include "llmc/base/host/machine.h"
 #include "llmc/comm/staging.h"
 
@@ -104,30 +102,26 @@ static int awaited_peer(const MpiMember& m, Requests& r, int own) {
 
 // A long wait names the awaited rank, for the line about a hang: "all_gather tp from rank 3 on node2".
 static void publish_peer(const Group& g, const MpiMember& m, Requests& requests) {
-    RankProgress* const p = context.progress;
-    const int peer = p ? awaited_peer(m, requests, g.index) : -1;
+    const int peer = awaited_peer(m, requests, g.index);
     if (peer < 0) return;
-    const std::string now = p->collective.text, wait = now.substr(0, now.find(" from "));
     const Peer& of = m.members[size_t(peer)];
-    const std::string text = fmt::format("{} from rank {} on {}", wait, of.rank, of.host);
-    if (text.compare(0, sizeof p->collective.text - 1, now)) p->collective = text.c_str();
+    waits_for_peer(fmt::format("rank {} on {}", of.rank, of.host));
 }
 
 // MPI's own waiting never sleeps. Here a rank polls, then lets others run, then sleeps for moments: the ranks
 // may be more than the cores.
 static void await(Group& g, Requests& requests) {
-    static constexpr int kPolls = 200, kYields = 2000, kLong = 10000;       // a second or so
-    for (int i = 0, done = 0;; i++) {
+    static constexpr int kLong = 10000;             // naps: a second or so
+    int done = 0, naps = 0;
+    const auto test = [&] {
         MPI_CHECK(MPI_Testall(int(requests.all.size()), requests.all.data(), &done, MPI_STATUSES_IGNORE));
-        if (done) break;
-        if (i % kLong == kLong - 1) publish_peer(g, member(g), requests);
-        if (i > kYields) {
-            const timespec moment = {.tv_sec = 0, .tv_nsec = 20000};
-            nanosleep(&moment, nullptr);
-        } else if (i > kPolls) {
-            sched_yield();
-        }
-    }
+        return done != 0;
+    };
+    const Wait hasty = {.what = "a wait for other ranks", .spins = 200, .yields = 1800, .nap = 20e-6};
+    wait_until(hasty, test, [&](double nap) {
+        if (++naps % kLong == 0) publish_peer(g, member(g), requests);
+        sleep_for(nap);
+    });
     requests = {};
 }
 

@@ -25,7 +25,6 @@ bool comm::release(void*) { return false; }
 #include <string_view>
 
 #include "llmc/base/context.h"
-#include "llmc/base/guard/start_wait.h"
 #include "llmc/comm/transport/nccl_rank.h"
 
 static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 1), "communicators are split: NCCL 2.18 or newer");
@@ -45,13 +44,14 @@ void nccl_check(ncclResult_t result, ncclComm_t comm, const char* what, const ch
 }
 
 // Errors that come while nobody calls: a peer's end, the network's.
-static void look_for_errors() {
+static const std::function<void()> look_for_errors = [] {
     for (const NcclLine& l : nccl_rank.lines) {
         ncclResult_t result = ncclSuccess;
         NCCL_CHECK(l.comm, ncclCommGetAsyncError(l.comm, &result));
         nccl_check(result, l.comm, "NCCL", __FILE__, __LINE__);
     }
-}
+    if (nccl_rank.outer) (*nccl_rank.outer)();
+};
 
 // ---------------------------------------------------------------------------------------------------------
 // the job
@@ -92,20 +92,17 @@ NcclId new_nccl_id() {
 
 // The rest of a failed rank ends with the process.
 static void abort_all() {
+    in_wait = nullptr;
     for (const NcclLine& l : nccl_rank.lines) ncclCommAbort(l.comm);
     for (Registered& r : nccl_rank.memory) r.handles.clear();
     nccl_rank.lines.clear();
 }
 
 void nccl_end(bool failed) {
-    if (failed) {
-        while_host_waits = nullptr;
-        break_apart();
-    }
     if (nccl_rank.lines.empty()) return;
     if (failed) return abort_all();
     for (const NcclLine& l : nccl_rank.lines) host_waits_for(l.stream);
-    while_host_waits = nullptr;
+    in_wait = nccl_rank.outer;
     for (NcclMember* m : nccl_rank.members) {
         for (const NcclFlight& f : m->flights) CUDA_CHECK(cudaEventDestroy(f.done));
         for (const NcclRoute& w : m->routes)
@@ -202,7 +199,7 @@ static NcclLine line_of(ncclComm_t comm, bool registers) {
 static ncclComm_t split(const char* name, ncclComm_t from, bool within, int color, int index, int blocks) {
     ncclConfig_t config = config_of(name, blocks);
     ncclComm_t comm = nullptr;
-    const StartWait wait(fmt::format("connecting {}", name));
+    const Waiting wait(fmt::format("connecting {}", name).c_str(), Awaits::Ranks, start_patience());
     NCCL_CHECK(from, ncclCommSplit(from, within ? color : NCCL_SPLIT_NOCOLOR, index, &comm, &config));
     return comm;
 }
@@ -210,7 +207,7 @@ static ncclComm_t split(const char* name, ncclComm_t from, bool within, int colo
 static ncclComm_t connect_all(const NcclId& id, const Place& at, int blocks) {
     ncclConfig_t config = config_of("world", blocks);
     ncclComm_t world = nullptr;
-    const StartWait wait("connecting world");
+    const Waiting wait("connecting world", Awaits::Ranks, start_patience());
     NCCL_CHECK(nullptr, ncclCommInitRankConfig(&world, at.size, std::bit_cast<ncclUniqueId>(id), at.index,
                                                &config));
     return world;
@@ -262,7 +259,7 @@ void nccl_begin(const NcclId& id, RankMesh& ranks, int device, const NcclBlocks&
         else comm = split(g.name, world, g.size > 1, at.color, at.index, most);
         if (g.size > 1) become_member(g, group_rows[axis], comm, ranks.ring, blocks.of_route);
     }
-    while_host_waits = look_for_errors;
+    nccl_rank.outer = std::exchange(in_wait, &look_for_errors);
 }
 
 #endif

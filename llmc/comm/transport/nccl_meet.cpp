@@ -1,21 +1,16 @@
 // The idle barrier: ranks that are threads with a GPU each wait on the host until every GPU is idle.
 #ifdef HAVE_NCCL
-#include <condition_variable>
+#include <atomic>
 #include <cstdlib>
 #include <exception>
-#include <mutex>
 
-#include "llmc/base/context.h"
-#include "llmc/base/guard/progress_page.h"
+#include "llmc/base/guard/wait.h"
 #include "llmc/comm/transport/nccl.h"
 #include "llmc/comm/transport/nccl_rank.h"
 
 struct Together {
-    int ranks, here = 0;
-    uint64_t round = 0;
-    bool broken = false;
-    std::mutex guard = {};
-    std::condition_variable changed = {};
+    const uint64_t ranks;
+    std::atomic<uint64_t> calls = 0;        // of all ranks together
 };
 
 // Before CUDA begins: by default, kernels and connections load at first use, beside the collectives of other
@@ -23,18 +18,7 @@ struct Together {
 std::shared_ptr<Together> ranks_together(int ranks) {
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     setenv("NCCL_RUNTIME_CONNECT", "0", 0);
-    auto together = std::make_shared<Together>();
-    together->ranks = ranks;
-    return together;
-}
-
-void break_apart() {
-    if (!nccl_rank.together) return;
-    {
-        const std::lock_guard lock(nccl_rank.together->guard);
-        nccl_rank.together->broken = true;
-    }
-    nccl_rank.together->changed.notify_all();
+    return std::make_shared<Together>(uint64_t(ranks));
 }
 
 bool comm::idle_barrier() {
@@ -47,20 +31,8 @@ bool comm::idle_barrier() {
     for (const NcclLine& l : nccl_rank.lines) host_waits_for(l.stream);
     for (const cudaStream_t lane : cuda_device().copies) host_waits_for(lane);
     host_waits_for(cuda_device().compute);
-    if (RankProgress* p = context.progress) p->collective = "idle_barrier";
-    {
-        std::unique_lock lock(t->guard);
-        const uint64_t round = t->round;
-        if (++t->here == t->ranks) {
-            t->here = 0;
-            t->round++;
-            t->changed.notify_all();
-        }
-        t->changed.wait(lock, [&] { return t->round != round || t->broken; });
-        if (t->round == round) fatal(kExitRestart, __FILE__, __LINE__, "another rank has failed");
-    }
-    if (RankProgress* p = context.progress) p->collective = "";
-    beat();
+    const uint64_t all = (t->calls++ / t->ranks + 1) * t->ranks;
+    wait_until({.what = "idle_barrier", .yields = 1000, .nap = 1e-4}, [&] { return t->calls >= all; });
     return true;
 }
 

@@ -72,9 +72,9 @@ struct NcclRank {
     std::vector<Registered> memory;
     std::byte* bounce = nullptr;        // kBounce bytes of the device, for collectives on host memory
     std::shared_ptr<Together> together;
+    const std::function<void()>* outer = nullptr;   // in_wait before the rank began
 };
 extern thread_local NcclRank nccl_rank;
-void break_apart();                     // ends ranks in comm::idle_barrier(), as another rank has failed
 extern const Transport nccl_transport;
 inline NcclMember& nccl_member(Group& g) { return *static_cast<NcclMember*>(g.state.get()); }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "llmc/base/guard/start_wait.h"
+#include "llmc/base/guard/wait.h"
 #include "llmc/comm/transport/rendezvous_protocol.h"
 #include "llmc/comm/transport/socket.h"
 
@@ -68,7 +68,7 @@ static std::vector<std::string> ask(const Rendezvous& r, const std::string& own)
                     "rank 0 of this job, at {}, {}: start all ranks with the same TRAIN_GPT_SECRET, or all "
                     "without", r.host,
                     how_secrets_differ(has_secret, !r.secret.empty()));
-        usleep(50000);
+        wait_until({.what = "rendezvous", .nap = 0.05, .until = seconds_now() + 0.05}, [] { return false; });
     }
     fatal(kExitRestart, __FILE__, __LINE__, "rank 0 does not answer at {}, ports {}, within {:g} s",
           r.host, ports_of(r), r.timeout);
@@ -79,6 +79,6 @@ std::vector<std::string> exchange(const Rendezvous& r, const std::string& own) {
     CHECK(r.rank >= 0 && r.rank < r.world, "rank {} of {}", r.rank, r.world);
     if (r.world == 1) return {own};
     static constexpr double kToReport = 30;     // the loops below end first, and name the missing ranks
-    const StartWait wait("rendezvous", r.timeout + kToReport);
+    const Waiting named("rendezvous", Awaits::Ranks, r.timeout + kToReport);
     return r.rank == 0 ? serve(r, own) : ask(r, own);
 }

@@ -2,7 +2,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/guard/launcher.h"
-#include "llmc/base/guard/start_wait.h"
+#include "llmc/base/guard/wait.h"
 #include "llmc/base/numbers/rng.h"
 #include "llmc/comm/transport/rendezvous.h"
 

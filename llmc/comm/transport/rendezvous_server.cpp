@@ -143,7 +143,7 @@ void Server::wait(double until) {
         add(c.socket, POLLIN);
         until = std::min(until, c.until);
     }
-    poll(all.data(), all.size(), int(std::max(0., until - seconds_now()) * 1000) + 1);
+    wait_for_files({.what = "rendezvous", .nap = 0.1, .until = until}, all.data(), all.size());
     for (size_t i = 0; i < peers.size(); i++)                       // whoever has left is missing again
         if (all[listeners.size() + i].revents) peers[i].socket = Socket();
 }

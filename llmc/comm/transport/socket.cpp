@@ -69,10 +69,10 @@ static int start_connect(const addrinfo& a, Socket* socket_to) {
 }
 
 // Moves the sockets whose connecting has ended from `open` to `done`, or closes them.
-static void take_connected(std::vector<Socket>& open, std::vector<Socket>& done, double seconds) {
+static void take_connected(std::vector<Socket>& open, std::vector<Socket>& done, double until) {
     std::vector<pollfd> all;
     for (const Socket& s : open) all.push_back({s.fd, POLLOUT, 0});
-    poll(all.data(), all.size(), int(std::max(0., seconds) * 1000) + 1);
+    wait_for_files({.what = "connecting", .nap = 0.1, .until = until}, all.data(), all.size());
     for (size_t i = open.size(); i-- > 0;) {
         if (!all[i].revents) continue;
         int error = 0;
@@ -98,7 +98,7 @@ std::vector<Socket> connect_to(const std::string& host, const std::vector<uint16
     bool first = true;
     while (!open.empty() && seconds_now() < until) {
         if (!done.empty() && std::exchange(first, false)) until = std::min(until, seconds_now() + kGrace);
-        take_connected(open, done, until - seconds_now());
+        take_connected(open, done, until);
     }
     return done;
 }

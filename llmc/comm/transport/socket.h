@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "llmc/base/guard/wait.h"
 #include "llmc/base/progress.h"
 
 struct Socket {
@@ -23,8 +24,8 @@ struct Socket {
 
     bool ready(short events, double until) const {
         pollfd p = {.fd = fd, .events = events, .revents = 0};
-        const double left = until - seconds_now();
-        return left > 0 && poll(&p, 1, int(left * 1000) + 1) > 0;
+        const Wait wait = {.what = "a socket", .nap = 0.1, .until = until};
+        return seconds_now() < until && wait_for_files(wait, &p, 1);
     }
     // Bytes that moved at once; 0: the call would block. -1: the other end has closed, or an error.
     ssize_t send_some(const void* data, size_t n) const {

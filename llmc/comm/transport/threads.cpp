@@ -3,19 +3,17 @@
 // Counters only rise, so mailboxes are reused without clearing.
 #include "llmc/comm/transport/threads.h"
 
-#include <immintrin.h>
-#include <sched.h>
-
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <vector>
 
 #include "llmc/base/check.h"
+#include "llmc/base/guard/wait.h"
 #include "llmc/comm/staging.h"
 
 static constexpr uint64_t kMailboxes = 8;           // jobs in flight
-static constexpr int kSpins = 100, kYields = 200;   // before a rank sleeps: some tens of microseconds
 
 struct Channel {                                // from one member to another
     struct { const void* data; size_t bytes; } messages[kSends] = {};
@@ -49,13 +47,12 @@ struct ThreadTeam {
     }
     void await(const std::atomic<uint64_t>& counter, uint64_t target) {
         const auto there = [&] { return counter.load(std::memory_order_acquire) >= target; };
-        for (int i = 0; i < kSpins + kYields; i++) {
-            if (there()) return;
-            i < kSpins ? _mm_pause() : void(sched_yield());
-        }
-        std::unique_lock lock(mutex);
-        changed.wait(lock, [&] { return there() || broken.load(std::memory_order_relaxed); });
-        if (!there()) fatal(kExitRestart, __FILE__, __LINE__, "another rank has failed");
+        // a rank sleeps after some tens of microseconds
+        const Wait hasty = {.what = "a wait for other ranks", .spins = 100, .yields = 200, .nap = 1};
+        wait_until(hasty, there, [&](double nap) {
+            std::unique_lock lock(mutex);
+            changed.wait_for(lock, std::chrono::duration<double>(nap), [&] { return there() || broken; });
+        });
     }
 };
 
@@ -64,7 +61,11 @@ struct ThreadWorld::State {
     std::vector<std::unique_ptr<ThreadTeam>> teams;
 };
 
-ThreadWorld::ThreadWorld() : state(std::make_unique<State>()) {}
+ThreadWorld::ThreadWorld()
+    : look([this] {
+          if (state->broken) fatal(kExitRestart, __FILE__, __LINE__, "another rank has failed");
+      }),
+      state(std::make_unique<State>()) {}
 ThreadWorld::~ThreadWorld() = default;
 
 void ThreadWorld::broken() {

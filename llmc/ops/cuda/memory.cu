@@ -214,7 +214,7 @@ void copy_to_device(void* to, const void* from, size_t bytes) {
 void copy_to_host(void* to, const void* from, size_t bytes) {
     if (walked(host_copy_cost, CopyLane::ToHost, bytes)) return;
     const auto kind = on_device(from) ? cudaMemcpyDeviceToHost : cudaMemcpyHostToHost;
-    if (while_host_waits) host_waits_for(cuda_device().compute);        // to unpinned memory it waits itself
+    if (in_wait) host_waits_for(cuda_device().compute);        // to unpinned memory it waits itself
     copy_async(to, from, bytes, kind, cuda_device().compute);
     host_waits_for(cuda_device().compute);
 }

@@ -1,10 +1,11 @@
 #include "llmc/train/data/loader.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
-#include "llmc/base/guard/progress_page.h"
+#include "llmc/base/guard/wait.h"
 #include "llmc/base/host/start_thread.h"
 
 void find_documents(TokenBatch& batch, int T, int32_t eot) {
@@ -53,7 +54,7 @@ Loader::~Loader() {
         stop = true;
     }
     changed.notify_all();
-    if (thread.joinable()) thread.join();
+    join(thread, kLoaderWait);
 }
 
 // fatal() throws here: the rank's own thread reports a bad shard, not the reading thread
@@ -82,7 +83,8 @@ const TokenBatch& Loader::next() {
         load_batch(ahead, set, loaded + offset, B);
         full = true;
     }
-    changed.wait(lock, [this] { return full; });
+    wait_until({.what = kLoaderWait, .on = Awaits::Own, .nap = 0.1}, [this] { return full; },
+               [&](double nap) { changed.wait_for(lock, std::chrono::duration<double>(nap)); });
     if (error) {
         lock.unlock();
         try {

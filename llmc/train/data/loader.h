@@ -17,6 +17,8 @@ struct TokenBatch {
     int B = 0;
 };
 
+inline constexpr const char* kLoaderWait = "loader";     // the wait for a micro-batch, in traces, too
+
 struct Loader {
     // Samples of rank `rank` of `ranks`, from sample `first` on, `micro_batch` at a time.
     Loader(const Dataset& set, int micro_batch, uint64_t first, int rank = 0, int ranks = 1);

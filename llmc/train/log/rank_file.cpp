@@ -27,9 +27,12 @@ struct Doing {
     int rank = -1;                          // -1: none has joined
     int64_t step = 0;
     Phase phase = Phase::Start;
-    std::string collective;
+    std::string wait;                       // that the rank is in (base/guard/wait.h)
+    Awaits awaits = Awaits::Ranks;
     uint64_t beats = 0;
     double since = 0;
+
+    std::string collective() const { return awaits == Awaits::Ranks ? wait : ""; }
 };
 }  // namespace
 
@@ -45,11 +48,10 @@ static void glance(std::vector<Doing>& all) {
     all.resize(size_t(std::clamp<int>(progress_page->used, 0, ProgressPage::kMostRanks)));
     for (size_t i = 0; i < all.size(); i++) {
         const RankProgress& r = progress_page->ranks[i];
-        Doing is{.rank = r.joined - 1, .step = r.step, .phase = r.phase, .collective = text_of(r.collective),
-                 .beats = r.beats, .since = now};
+        Doing is{.rank = r.joined - 1, .step = r.step, .phase = r.phase, .wait = text_of(r.wait),
+                 .awaits = r.awaits, .beats = r.beats, .since = now};
         const Doing& was = all[i];
-        if (was.rank == is.rank && was.step == is.step && was.phase == is.phase &&
-            was.collective == is.collective)
+        if (was.rank == is.rank && was.step == is.step && was.phase == is.phase && was.wait == is.wait)
             is.since = was.since;
         all[i] = is;
     }
@@ -64,7 +66,8 @@ static std::string text_of_ranks(const std::vector<Doing>& all, const MeshShape&
         JsonLine line("rank");
         line.add("rank", d.rank).add("host", host);
         for (const MeshAxis a : shown_axes(shape)) line.add(axis_rows[a].name, index_on(shape, a, d.rank));
-        line.add("doing", name_of(d.phase)).add("step", d.step).add("collective", d.collective);
+        line.add("doing", name_of(d.phase)).add("step", d.step);
+        line.add("collective", d.collective()).add("wait", d.wait);
         line.add("beats", int64_t(d.beats)).add("seconds", double(int64_t((now - d.since) * 10)) / 10);
         text += line.str();
     }
@@ -110,7 +113,7 @@ void RankFile::write_until_the_end(const MeshShape& shape) {
         const bool starts = std::ranges::all_of(all, [](const Doing& d) { return d.phase == Phase::Start; });
         if ((starts && now - started < kStart) || now - written < period_) continue;
         const bool wait = std::ranges::all_of(all, [&](const Doing& d) {
-            return d.rank < 0 || (!d.collective.empty() && now - d.since >= period_);
+            return d.rank < 0 || (!d.collective().empty() && now - d.since >= period_);
         });
         written = now;
         lock.unlock();

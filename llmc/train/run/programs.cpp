@@ -13,6 +13,7 @@
 #include "llmc/base/console.h"
 #include "llmc/base/terminal.h"
 #include "llmc/base/guard/launcher.h"
+#include "llmc/base/guard/wait.h"
 #include "llmc/io/text/chat.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/train/save/checkpoint.h"
@@ -87,12 +88,11 @@ static void print_on_chat(const Tokenizer& tokenizer) {
 }
 
 // All of standard input. Beats while no input is there.
-static std::string standard_input(const Heartbeat& heartbeat) {
+static std::string standard_input() {
     std::string text;
     for (bool more = true; more;) {
-        heartbeat();
         pollfd input{.fd = 0, .events = POLLIN, .revents = 0};
-        if (poll(&input, 1, 100) <= 0) continue;
+        wait_for_files({.what = "standard input", .on = Awaits::Own, .nap = 0.1, .beats = true}, &input, 1);
         char some[4096];
         const ssize_t n = read(0, some, sizeof some);
         CHECK_INPUT(n >= 0 || errno == EINTR, "--generate=-: standard input: {}", strerror(errno));
@@ -108,7 +108,7 @@ static std::string text_of(const Prompt& prompt, const Axis& world) {
     if (prompt.text != "-") return prompt.text;
     std::string text;
     if (world.index == 0 && on_terminal(0)) fputs("note: type the text, and end it with ^D\n", stderr);
-    run_on_rank_0(world, [&](const Heartbeat& heartbeat) { text = standard_input(heartbeat); });
+    run_on_rank_0(world, [&](const Heartbeat&) { text = standard_input(); });
     take_from_rank_0(world, text);
     if (text.ends_with('\n')) text.pop_back();
     return text;

@@ -5,7 +5,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
-#include "llmc/base/guard/progress_page.h"
+#include "llmc/base/guard/wait.h"
 #include "llmc/io/files/safetensors.h"
 #include "llmc/train/save/formats/format.h"
 
@@ -125,6 +125,7 @@ struct StateReader {
         const std::string path = folder + "/" + p.file;
         if (!fd) fd = open_read(path);
         buffer.resize(count * row_bytes);
+        const Waiting named("a wait for the disk", Awaits::Own);
         pread_all(fd.fd, buffer.data(), buffer.size(), p.at + first * row_bytes, path);
         return buffer.data();
     }

@@ -6,16 +6,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <thread>
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
-#include "llmc/base/guard/progress_page.h"
+#include "llmc/base/guard/wait.h"
 #include "llmc/base/host/machine.h"
 #include "llmc/base/output_file.h"
 #include "llmc/base/terminal.h"
@@ -54,15 +52,14 @@ static std::string holder_of(const Fd& file) {
 }
 
 // Returns true when the lock is held. A run that was just killed may need a moment to be gone.
-static bool wait_for_lock(const Fd& file, const std::string& run_dir, const Heartbeat& heartbeat) {
+static bool wait_for_lock(const Fd& file, const std::string& run_dir) {
     const char* const d = run_dir.c_str();
-    int error;
-    for (int tries = 0; (error = try_lock(file.fd)) == EAGAIN || error == EACCES; tries++) {
-        CHECK_INPUT(tries < 200, "run.dir {} is in use by {}. Wait for its end, or name another folder "
-                    "(--run.dir={}_2)", d, holder_of(file), d);
-        heartbeat();
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
+    int error = 0;
+    const bool ended = wait_until({.what = "a wait for the lock of run.dir", .on = Awaits::Own, .nap = 0.01,
+                                   .until = seconds_now() + 2, .beats = true},
+                                  [&] { return (error = try_lock(file.fd)) != EAGAIN && error != EACCES; });
+    CHECK_INPUT(ended, "run.dir {} is in use by {}. Wait for its end, or name another folder "
+                "(--run.dir={}_2)", d, holder_of(file), d);
     if (error)
         warning("files in run.dir {} cannot be locked: {}. Start no second run there.", d, strerror(error));
     return error == 0;
@@ -96,10 +93,10 @@ bool RunLock::is_current() const {
 }
 
 // A start that fails removes the file. A start that has waited for the removed file opens a new file.
-void RunLock::take(const Heartbeat& heartbeat) {
+void RunLock::take() {
     do {
         open_file();
-        if (!wait_for_lock(file_, dir_, heartbeat)) return;
+        if (!wait_for_lock(file_, dir_)) return;
     } while (!is_current());
     const std::string holder = fmt::format("process {} on {}\n", int(getpid()), host_name());
     CHECK_INPUT(ftruncate(file_.fd, 0) == 0, "{}: cannot be written: {}", lock_in(dir_),
@@ -116,7 +113,7 @@ void RunLock::remove_unused() const {
 }
 
 RunLock::RunLock(const std::string& run_dir, const Axis& world) : dir_(run_dir) {
-    run_on_rank_0(world, [&](const Heartbeat& heartbeat) { take(heartbeat); });
+    run_on_rank_0(world, [&](const Heartbeat&) { take(); });
 }
 
 RunLock::~RunLock() {

@@ -28,7 +28,7 @@ private:
 
     void open_file();
     bool is_current() const;                // the file has its name still
-    void take(const std::function<void()>& heartbeat);
+    void take();
     void remove_unused() const;
 };
 

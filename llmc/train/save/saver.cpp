@@ -4,17 +4,18 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
 #include "llmc/base/progress.h"
-#include "llmc/base/guard/progress_page.h"
+#include "llmc/base/guard/wait.h"
 #include "llmc/base/host/start_thread.h"
 #include "llmc/comm/votes.h"
 
 static constexpr int kNice = 10;       // a tenth of a core, if another thread wants the core
+
+static constexpr const char* kSaveWait = "a wait for the disk";
 
 static constexpr double kSlowestDisk = 50e6;    // bytes per second, of all ranks together
 
@@ -38,7 +39,7 @@ Saver::Saver(const Axis& w, const CheckpointConfig& k, Votes& v, Disk d)
           beat();       // see await_progress()
       })) {}
 
-Saver::~Saver() { if (thread.joinable()) thread.join(); }
+Saver::~Saver() { join(thread, kSaveWait); }
 
 // The calling thread to the others. Linux has a priority for each thread, by its id.
 static void give_way() {
@@ -60,7 +61,7 @@ void Saver::enter(Phase next, int code) {
 }
 
 void Saver::start(std::function<std::string()> work) {
-    if (thread.joinable()) thread.join();
+    join(thread, kSaveWait);
     set_running(1);
     const auto run = [this, work = std::move(work)] {
         const std::string failed = work();
@@ -132,7 +133,7 @@ void Saver::publish() {
 // Ranks above 0 work in Shares alone.
 std::optional<Saver::Outcome> Saver::advance(double done, double failed) {
     if (done + failed < world.size) return std::nullopt;
-    if (thread.joinable()) thread.join();
+    join(thread, kSaveWait);
     const bool first = world.index == 0;
     const Phase over = phase;
     if (over == Phase::Clearing) {
@@ -167,9 +168,8 @@ void Saver::await_progress() {
     const double begin = seconds_now();
     const uint64_t before = operations;
     const auto progress = [&] { return operations != before || seconds_now() < may_sync_until; };
-    while (running > 0 && (!progress() || seconds_now() - begin < 0.1))
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    beat();
+    wait_until({.what = kSaveWait, .on = Awaits::Own},
+               [&] { return running <= 0 || (progress() && seconds_now() - begin >= 0.1); });
 }
 
 void Saver::await_share() {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "llmc/base/check.h"
+#include "llmc/base/guard/wait.h"
 #include "llmc/train/save/run_state.h"
 
 // The tensors with pieces in a chunk of a file, for a message.
@@ -110,7 +111,14 @@ Verified verify_step(const Disk& disk, const std::string& run_dir, int64_t step,
 HeldCheckpoint hold_checkpoint(const std::string& folder) {
     const std::string path = folder + "/" + kManifest;
     Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    if (file && flock(file.fd, LOCK_SH) != 0) file = Fd();      // waits while a run renames the folder
+    int error = 0;
+    const auto held = [&] {
+        error = flock(file.fd, LOCK_SH | LOCK_NB) == 0 ? 0 : errno;
+        return error != EWOULDBLOCK;
+    };
+    // while a run renames the folder
+    if (file) wait_until({.what = "a wait for a checkpoint", .on = Awaits::Own, .nap = 0.01}, held);
+    if (error) file = Fd();
     return {folder, std::move(file)};
 }
 

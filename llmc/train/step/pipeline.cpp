@@ -97,7 +97,7 @@ void Pipeline::receive(const Action& a) {
 // The next micro-batch is on its way to the device while one is worked on.
 void Pipeline::load(Loader* data, int micro) {
     const auto fetch = [&](int m) {
-        const Timed waits("loader", Timeline::Kind::Wait);
+        const Timed waits(kLoaderWait, Timeline::Kind::Wait);
         if (data) batch(m) = data->next();
         else batch(m).B = gpt.shape.B;
         bring(batch(m), place(m));

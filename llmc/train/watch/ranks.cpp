@@ -34,7 +34,8 @@ static std::string rank_json(const MetricsRow& row, double age) {
         if (std::ranges::count(axis_rows, name, &AxisRow::name)) place.add(name, value);
     return JsonObject().add("rank", row.number("rank")).add("host", row.text("host")).add("place", place)
         .add("doing", row.text("doing")).add("step", row.number("step"))
-        .add("collective", row.text("collective")).add("seconds", tenths(row.number("seconds") + age))
+        .add("collective", row.text("collective")).add("wait", row.text("wait"))
+        .add("seconds", tenths(row.number("seconds") + age))
         .add("age", tenths(age)).str();
 }
 

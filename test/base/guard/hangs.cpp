@@ -1,13 +1,10 @@
 // When silence is a hang, and the rank to blame: the test writes the progress page and the clock.
 #include "llmc/base/guard/hangs.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <memory>
 
 #include "llmc/base/check.h"
-#include "llmc/base/guard/start_wait.h"
+#include "llmc/base/guard/wait.h"
 #include "test/test.h"
 
 TEST(the_default_is_five_of_the_slowest_step_and_a_minute_at_least) {
@@ -40,7 +37,7 @@ struct Ranks {
         page->ranks[rank].beats++;
     }
     void beat(int rank) { page->ranks[rank].beats++; }
-    void wait(int rank) { page->ranks[rank].collective = "all_gather dp"; }
+    void wait(int rank) { page->ranks[rank].wait = "all_gather dp"; }
     // The first moment, up to `most` seconds, at which somebody is blamed; most + 1: nobody is.
     double blamed_after(double most, bool stopped = false, int beating = -1) {
         for (int tick = 1; tick <= int(most * 10); tick++) {
@@ -102,35 +99,52 @@ TEST(who_waits_is_blamed_only_when_all_do) {
     EXPECT_NEAR(stopped.blamed_after(100, true), 5, 0.3);
 }
 
-// The wait for late ranks at the start: heartbeats, and an end of its own.
-TEST(a_wait_of_the_start_beats_and_ends) {
-    static ProgressPage page;
-    progress_page = &page;
-    RankProgress& progress = page.ranks[0];
-    context.progress = &progress;
-    {
-        const StartWait wait("MPI_Init", 60);
-        usleep(500000);
-        EXPECT(progress.beats >= 1 && progress.collective.text == std::string("MPI_Init"),
-               "%lu beats in '%s'", progress.beats.load(), progress.collective.text);
-    }
-    EXPECT(!progress.collective.text[0], "in '%s'", progress.collective.text);
-    const pid_t child = fork();
-    if (child == 0) {
-        freopen("/dev/null", "w", stderr);
-        const StartWait wait("MPI_Init", 0.1);
-        for (;;) pause();
-    }
-    context.progress = nullptr;
-    int status = 0;
-    waitpid(child, &status, 0);
-    EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == kExitRestart, "status %x", status);
+// A wait for late ranks at the start has its own patience; a rank that then waits for nobody has not.
+TEST(a_wait_of_the_start_may_take_longer) {
+    Ranks ranks(1, 5);
+    progress_page = ranks.page.get();
+    context.progress = &ranks.page->ranks[0];
     EXPECT_NEAR(start_patience(), 120, 0);
-    page.hang_timeout = 5;
-    EXPECT_NEAR(start_patience(), 120, 0);
-    page.hang_timeout = 600;
+    ranks.page->hang_timeout = 600;
     EXPECT_NEAR(start_patience(), 600, 0);
+    ranks.page->hang_timeout = 5;
+    {
+        const Waiting named("MPI_Init", Awaits::Ranks, start_patience());
+        EXPECT(ranks.page->ranks[0].wait.text == std::string("MPI_Init"));
+        EXPECT_NEAR(ranks.blamed_after(200), 120 + kCourtesy, 0.3);
+        EXPECT(ranks.finder.blamed(true) == 0, "a stopped process is not waited for");
+    }
+    EXPECT(!ranks.page->ranks[0].wait.text[0] && ranks.page->ranks[0].beats == 1);
+    ranks.go(0, Phase::Train, 1);
+    EXPECT_NEAR(ranks.blamed_after(200), 5, 0.3);
+    context.progress = nullptr;
     progress_page = nullptr;
+}
+
+// A rank that waits on its own is to blame, while others wait for it.
+TEST(a_wait_of_a_rank_on_its_own_excuses_nobody) {
+    Ranks ranks(2, 5);
+    for (int i = 0; i < 2; i++) ranks.go(i, Phase::Train, 1);
+    ranks.wait(0);
+    context.progress = &ranks.page->ranks[1];
+    {
+        const Waiting named("loader", Awaits::Own);
+        EXPECT_NEAR(ranks.blamed_after(100), 5, 0.3);
+        EXPECT(ranks.blamed == 1 && ranks.page->ranks[1].wait.text == std::string("loader"));
+        const Waiting outer_stays("a wait for the disk", Awaits::Own);
+        EXPECT(ranks.page->ranks[1].wait.text == std::string("loader"));
+        {
+            const Waiting takes_over("all_gather dp");
+            EXPECT(ranks.page->ranks[1].waits_for_ranks());
+            waits_for_peer("rank 3 on a host");
+            const Waiting stays("a wait for the device"), too("loader", Awaits::Own);
+            EXPECT(ranks.page->ranks[1].wait.text == std::string("all_gather dp from rank 3 on a host"));
+        }
+        EXPECT(ranks.page->ranks[1].wait.text == std::string("loader"));
+        EXPECT(!ranks.page->ranks[1].waits_for_ranks());
+    }
+    EXPECT(!ranks.page->ranks[1].wait.text[0]);
+    context.progress = nullptr;
 }
 
 // A slow rank of another process makes progress, then hangs: ranks that wait are blamed only after that.

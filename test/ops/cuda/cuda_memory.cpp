@@ -4,7 +4,7 @@
 
 #include "test/cuda.h"
 
-#include "llmc/base/guard/progress_page.h"
+#include "llmc/base/guard/wait.h"
 #include "llmc/base/progress.h"
 #include "llmc/ops/cuda/device/waiting.h"
 
@@ -193,10 +193,11 @@ TEST(the_host_looks_around_while_it_waits) {
     const auto values = normals<real>(5000, 1);
     const OnDevice device(values);
     real* host = static_cast<real*>(cuda::host_allocate(device.bytes()));
-    while_host_waits = [] {
+    const std::function<void()> look = [] {
         looks++;
-        named = !strcmp(context.progress->collective.text, "a wait for the device");
+        named = !strcmp(context.progress->wait.text, "a wait for the device");
     };
+    in_wait = &look;
     cuda::accumulate(device, device, 5000);
     cuda::synchronize();
     EXPECT(looks >= 2, "for copies and for ops: %d times", looks);
@@ -206,12 +207,12 @@ TEST(the_host_looks_around_while_it_waits) {
     cuda::mark_copies(ticket, CopyLane::ToHost);
     cuda::host_awaits_copies(ticket);
     EXPECT(looks > before && host[4999] == 2 * values[4999]);
-    EXPECT(named && !progress.collective.text[0], "the supervisor does not see the wait");
+    EXPECT(named && !progress.wait.text[0], "the supervisor does not see the wait");
     EXPECT(progress.beats >= 3, "%zu heartbeats", size_t(progress.beats));
     const int queued = looks;
     for (int i = 0; i < 1000; i++) cuda::accumulate(device, device, 8);
     EXPECT(looks > queued, "a queue without a limit");
-    while_host_waits = nullptr;
+    in_wait = nullptr;
     context.progress = nullptr;
     cuda::host_free(host, device.bytes());
 }

@@ -29,14 +29,15 @@ const NAMED = 64, SHOWN = 4096;         // ranks of a run with words, and as squ
 
 function makeTile(r, slow, named) {
   const place = Object.entries(r.place ?? {}).map(([axis, index]) => `${axis} ${index}`).join("  ");
-  const doing = r.collective ? `${r.doing}, ${r.collective}` : String(r.doing ?? ""), since = duration(r.seconds);
+  const wait = r.wait || r.collective, since = duration(r.seconds);
+  const doing = wait ? `${r.doing}, ${wait}` : String(r.doing ?? "");
   const hint = `rank ${r.rank} (${place}): ${doing} for ${since}` + (slow ? "; the others wait for this rank" : "");
   const kind = slow ? " slowest" : r.collective ? " waits" : "";
   const tile = make("div", {class: "tile" + kind + (named ? "" : " square"), title: hint});
   tile.dataset.rank = r.rank;
   if (named) tile.append(
     make("div", {}, make("b", {text: `rank ${r.rank}` + (slow ? ", slowest" : "")})),
-    make("div", {class: "muted", text: place}), make("div", {text: r.collective || doing}),
+    make("div", {class: "muted", text: place}), make("div", {text: wait || doing}),
     make("div", {text: `step ${grouped(r.step)}, ${since}`}));
   return tile;
 }
