@@ -13,12 +13,15 @@
 
 extern "C" [[gnu::weak]] void __gcov_init();    // there in `make coverage`: every access is checked
 
-namespace fp64::cpu {
 #ifndef DECLARED_FP64_CPU
 #define DECLARED_FP64_CPU
+namespace fp64 {
+#include "llmc/ops/decl/needs.h"
+namespace cpu {
 #include "llmc/ops/decl/all.h"
+}  // namespace cpu
+}  // namespace fp64
 #endif
-}  // namespace fp64::cpu
 
 namespace PRECISION {
 
