@@ -6,14 +6,14 @@
 namespace PRECISION {
 
 // group: heads of queries that share a head of keys; mean: of the documents' lengths, 0: none
-struct AttentionShape {
+struct TestedAttention {
     int B, Tq, Tk, NH, D, q_offset, k_offset, group = 1, window = 0, mean = 0;
 
     test::PackedRows rows() const { return {B, Tq, mean}; }
 };
 
 // Rows of q lie further apart than heads need, as do those of k and v.
-template <class Dims> Dims dims_of(const AttentionShape& s) {
+template <class Dims> Dims dims_of(const TestedAttention& s) {
     const size_t C = size_t(s.NH) * s.D, CK = C / size_t(s.group);
     return {.B = s.B, .Tq = s.Tq, .Tk = s.Tk, .NH = s.NH, .D = s.D, .q_stride = C + 8, .kv_stride = 2 * CK,
             .q_offset = s.q_offset, .k_offset = s.k_offset, .key_heads = s.NH / s.group,
@@ -25,7 +25,7 @@ struct DeviceDims {
     cuda::AttentionDims d;
     OnDevice<int32_t> positions, ends;
 
-    explicit DeviceDims(const AttentionShape& s)
+    explicit DeviceDims(const TestedAttention& s)
         : d(dims_of<cuda::AttentionDims>(s)), positions(s.rows().positions), ends(s.rows().ends) {
         if (s.mean) d.documents = {positions, ends};
     }
@@ -33,7 +33,7 @@ struct DeviceDims {
 
 struct AttentionInputs {
     std::vector<floatX> q, k, v, dout;
-    AttentionInputs(const AttentionShape& s, double size) {
+    AttentionInputs(const TestedAttention& s, double size) {
         const auto d = dims_of<cuda::AttentionDims>(s);
         const size_t q_rows = size_t(s.B) * s.Tq, k_rows = size_t(s.B) * s.Tk;
         q = normals<floatX>(q_rows * d.q_stride, 1, size), k = normals<floatX>(k_rows * d.kv_stride, 2, size);
@@ -44,13 +44,13 @@ struct AttentionInputs {
 // Attention in fp64; or, where `round` rounds, with P, dS and all outputs rounded to BF16 as a plain program
 // with tensor cores would. Backward starts from `rounded`, the out of forward, and from the exact lse.
 struct AttentionByFormula {
-    const AttentionShape s;
+    const TestedAttention s;
     const cuda::AttentionDims d;
     const bool round;
     const test::PackedRows rows = s.rows();
     Wide out, lse, dq, dk, dv;
 
-    AttentionByFormula(const AttentionShape& shape, bool round)
+    AttentionByFormula(const TestedAttention& shape, bool round)
         : s(shape), d(dims_of<cuda::AttentionDims>(shape)), round(round) {}
 
     double maybe_rounded(double x) const { return round ? double(bfloat16(float(x))) : x; }

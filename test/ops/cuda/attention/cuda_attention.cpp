@@ -3,7 +3,7 @@
 
 namespace PRECISION {
 
-using Shape = AttentionShape;
+using Shape = TestedAttention;
 static const Shape kShapes[] = {
     {1, 1, 1, 1, 8, 0, 0},    {3, 5, 5, 2, 16, 0, 0},     {2, 64, 64, 1, 64, 0, 0},
     {1, 65, 65, 2, 32, 0, 0}, {2, 130, 130, 3, 24, 0, 0}, {1, 100, 100, 1, 128, 0, 0},

@@ -10,11 +10,11 @@ static constexpr int kRows = 128, kT = 3 * kRows;
 
 // In one sequence, or as a sequence each.
 struct Rows {
-    AttentionShape s;
+    TestedAttention s;
     AttentionInputs in;
     std::vector<int32_t> positions = {}, ends = {};
     static Rows packed(int D) {
-        const AttentionShape s = {1, kT, kT, 2, D, 0, 0, 2};
+        const TestedAttention s = {1, kT, kT, 2, D, 0, 0, 2};
         Rows rows{.s = s, .in = {s, 1}};
         for (int t = 0; t < kT; t++) {
             rows.positions.push_back(t % kRows);
@@ -23,7 +23,7 @@ struct Rows {
         return rows;
     }
     static Rows apart(int D) {
-        const AttentionShape s = {3, kRows, kRows, 2, D, 0, 0, 2};
+        const TestedAttention s = {3, kRows, kRows, 2, D, 0, 0, 2};
         return {.s = s, .in = {s, 1}};
     }
     // NaN, which a masked product of the block would spread: 0 times NaN is NaN.

@@ -10,13 +10,13 @@ static constexpr int kHeadSizes[] = {32, 64, 80, 96, 128, 160};
 
 // Tensors that forward leaves for backward: out rounded, lse in FP32.
 struct Case {
-    AttentionShape s;
+    TestedAttention s;
     AttentionInputs in;
     AttentionByFormula exact, alike;
     std::vector<floatX> out;
     std::vector<real> lse;
 
-    explicit Case(const AttentionShape& s, double size = 1)
+    explicit Case(const TestedAttention& s, double size = 1)
         : s(s), in(s, size), exact(s, false), alike(s, true) {
         const Wide q = wide(in.q), k = wide(in.k), v = wide(in.v), dout = wide(in.dout);
         exact.forward(q, k, v), alike.forward(q, k, v);
@@ -161,7 +161,7 @@ TEST(errs_as_a_plain_program_that_rounds_alike) {
 
 // Queries and keys of other positions: a cache, missing keys, and keys that no query sees. Heads of queries
 // with shared keys. Windows of a token, of a whole tile or not, over everything. Rows of packed documents.
-static const AttentionShape kShapes[] = {
+static const TestedAttention kShapes[] = {
     {1, 1, 77, 2, 0, 76, 0},             {3, 3, 140, 1, 0, 137, 0},          {1, 5, 11, 1, 0, 10, 4},
     {1, 150, 40, 1, 0, 3, 0},            {1, 20, 150, 1, 0, 10, 0},          {1, 150, 200, 1, 0, 130, 100},
     {2, 160, 160, 6, 0, 0, 0, 3},        {1, 70, 70, 4, 0, 0, 0, 4},         {1, 3, 140, 4, 0, 137, 0, 2},
@@ -173,7 +173,7 @@ static const AttentionShape kShapes[] = {
 
 TEST(offsets_shared_keys_windows_and_documents) {
     for (const int D : kHeadSizes)
-        for (AttentionShape s : kShapes) if (!few(s.D = D)) expect_alike(Case(s), 1);
+        for (TestedAttention s : kShapes) if (!few(s.D = D)) expect_alike(Case(s), 1);
 }
 
 TEST(order_changes_no_bit) {
@@ -196,7 +196,7 @@ TEST(order_changes_no_bit) {
 }
 
 TEST(moves_and_multiplies_what_its_floor_says) {
-    const auto check = [](const AttentionShape& s) {
+    const auto check = [](const TestedAttention& s) {
         const Case c(s);
         for_variants(
             s.D, [&](const Forward& v) { EXPECT_FLOORS([&] { run(c, v); }); },
@@ -209,7 +209,7 @@ TEST(moves_and_multiplies_what_its_floor_says) {
         for (const int T : {1, 17, 160, 200}) check({1, T, T, 1, D, 0, 0});
         check({1, 160, 160, 1, D, 0, 0, 1, 50});
     }
-    for (AttentionShape s : kShapes) s.D = 64, check(s);
+    for (TestedAttention s : kShapes) s.D = 64, check(s);
 }
 
 TEST(the_chosen_variant_runs) {
