@@ -73,7 +73,7 @@ endif
 LINK_FLAGS := -fopenmp $(if $(SANITIZE),-fsanitize=$(SANITIZE))
 LIBRARIES   = -lfmt -lz -lzstd -lxxhash $(if $(HAVE_DNNL),-ldnnl) $(CUDA_LIBS) $(MPI_LIBS) -lpthread -ldl $(LDLIBS)
 
-# What the machine has. Quickstart installs what is missing.
+# What the machine has. Quickstart and test install what is missing first.
 ifneq ($(filter-out quickstart test check clean,$(or $(MAKECMDGOALS),all)),)
 -include $(BUILD)/found.mk
 endif

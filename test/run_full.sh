@@ -91,7 +91,7 @@ sanitizers() {
     export TEST_PRECISIONS=bf16
     plain_make SANITIZE=address,undefined TESTS_OF="$native" tests >build.log 2>&1 ||
         { tail -n 30 build.log; return; }
-    timeout "$limit" make -s --no-print-directory SANITIZE=address,undefined TESTS_OF="$native" test
+    timeout "$limit" make -s --no-print-directory SANITIZE=address,undefined TESTS_OF="$native" run-tests
 }
 
 portable() {

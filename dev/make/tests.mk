@@ -1,6 +1,6 @@
-# Tests: the files of a folder of test/ are compiled up to eight at a time. Each folder has one binary, over the
-# program's objects without main(). $(BUILD)/test/NAME is a link to the binary, which reads the name it was started
-# by and runs the tests of NAME.cpp alone. Benches and tools in dev/ are binaries of their own.
+# Tests: unity.mk compiles files of a folder of test/ together. Each folder has one binary, over the program's objects
+# without main(). $(BUILD)/test/NAME is a link to the binary: started by that name, the binary runs the tests of
+# NAME.cpp alone. Benches and tools in dev/ are binaries of their own.
 
 OF_SCRIPTS   := data_scripts emulator_cute explore_page gpu_check libraries page quickstart report_scripts \
                 script_inputs scripts
@@ -15,8 +15,8 @@ source_of     = $(filter %/$1.cpp,$(OF_TEST))
 room_of       = $(dir $(call source_of,$1))
 TEST_NAMES   := $(filter-out $(NOT_HERE),$(notdir $(basename $(OF_TEST))))
 NUMERIC      += $(shell grep -l '^namespace PRECISION' $(OF_TEST) $(wildcard dev/*.cpp) /dev/null)
-# A folder's tests are compiled in the precisions chosen here, as far as TEST_PRECISIONS has them: operations and
-# models in all, plans and programs in bf16, foreign formats in fp64, the rest in bf16 and fp64.
+# The precisions of a folder's tests, of those in TEST_PRECISIONS. Operations and models have all. Plans and programs
+# have bf16, foreign formats fp64, logs fp32. The rest has bf16 and fp64.
 TEST_PRECISIONS ?= $(PRECISIONS)
 IN_BF16        := $(addprefix test/,base/ train/plan/ train/price/ train/run/)
 IN_FP64        := test/train/save/formats/
