@@ -62,7 +62,7 @@ static Planned planned_by_measuring(Config cfg, int ranks) {
         Planned without_times = planned_here(cfg, ranks);
         if (!without_times.estimate.fits) return without_times;
         fputs("measuring steps on this machine ...\n", stderr);
-        step = measure_step(cfg, ranks, 8);
+        step = measure_step(cfg, ranks);
         file.keep(cfg, ranks, *step);
     }
     Machine machine = {.gpu = file.device, .about = "", .sources = ""};

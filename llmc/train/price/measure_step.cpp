@@ -18,7 +18,8 @@
 
 namespace PRECISION {
 
-static constexpr int kMost = 15;       // steps
+static constexpr int kMost = 15;                // steps
+static constexpr double kSeconds = 8;           // of steps
 
 // A model with all ops of cfg's and a step with all actions; what runs beside the steps is off.
 static Config reduced(const Config& cfg, int ranks) {
@@ -103,7 +104,7 @@ static std::vector<MeasuredOp> ops_of(const RecordedStep& step) {
 }
 
 // Of steps by the time of their slowest rank. All ranks together.
-static RecordedStep measured_step(Model& model, Loader& data, double seconds) {
+static RecordedStep measured_step(Model& model, Loader& data) {
     const Axis& world = model.mesh.world;
     std::vector<std::pair<double, size_t>> times;
     std::vector<RecordedStep> steps;
@@ -118,7 +119,7 @@ static RecordedStep measured_step(Model& model, Loader& data, double seconds) {
     run();  // touches memory for the first time
     const double first = run();
     times.emplace_back(first, 1);
-    const int more = int(std::min<double>(seconds / first, kMost));
+    const int more = int(std::min<double>(kSeconds / first, kMost));
     std::optional<Progress> progress;
     if (world.index == 0) progress.emplace("measure this machine", "steps", uint64_t(more));
     for (int done = 1; done <= more; done++) {
@@ -130,7 +131,7 @@ static RecordedStep measured_step(Model& model, Loader& data, double seconds) {
     return std::move(steps[times[(times.size() - 1) / 2].second]);
 }
 
-MeasuredStep measure_step(const Config& cfg, int ranks, double seconds) {
+MeasuredStep measure_step(const Config& cfg, int ranks) {
     const Config few = reduced(cfg, ranks);
     MeasuredStep measured = {.date = today(), .layers = few.model.layers, .ops = {}};
     std::mutex mutex;
@@ -150,7 +151,7 @@ MeasuredStep measure_step(const Config& cfg, int ranks, double seconds) {
         model.allocate();
         model.zero.init_weights(1);
         Loader data(tokens, c.train.micro_batch, 0, mesh.dp.index, mesh.dp.size);
-        const RecordedStep step = measured_step(model, data, seconds);
+        const RecordedStep step = measured_step(model, data);
         const std::lock_guard lock(mutex);
         merge(measured.ops, ops_of(step), c.parallel.pp > 1);
         measured.seconds = std::max(measured.seconds, step.begins.back() - step.begins.front());

@@ -49,9 +49,9 @@ struct MeasuredStep {
 };
 
 // Measures steps of a reduced model on parallel.ranks threads of this machine: one that touches memory, one
-// more, and others for `seconds`, at most 15. The ops' times are those of the median step. Exit code 78: too
+// more, and others for 8 seconds, at most 15. The ops' times are those of the median step. Exit code 78: too
 // little memory. REQUIRES: model.vocab, train.micro_batch and run.threads are resolved.
-using MeasureFunction = MeasuredStep(const Config& cfg, int ranks, double seconds);
+using MeasureFunction = MeasuredStep(const Config& cfg, int ranks);
 namespace fp32 {
 MeasureFunction measure_step;
 }
