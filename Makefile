@@ -8,6 +8,7 @@
 #                      bench-checkpoint: of saving and loading
 # make dev-cuda        graded versions of two kernels, from naive to fast (dev/cuda/README.md)
 # make coverage        lines of the CUDA backend that its emulated tests run
+# make faults          plants faults, one for each rule, and asks the tests (dev/faults.json)
 # make gpu-check       what scripts/gpu_check.sh runs on a GPU
 # make planner-check   --plan against published step times
 # make planner-here    --plan against runs on this machine
@@ -190,6 +191,8 @@ test-full:
 	@PYTHON=$(PYTHON) test/run_full.sh
 coverage:
 	@test/coverage.sh
+faults:
+	@$(PYTHON) dev/faults.py
 check:
 	@PYTHON=$(PYTHON) dev/check.sh
 ptxas:
@@ -214,7 +217,7 @@ quickstart:
 clean:
 	rm -rf build train_gpt tokenize test/test_gpt dev/ckpt
 
-.PHONY: all tests run-tests test test-full coverage check ptxas benches bench bench-ranks bench-checkpoint \
+.PHONY: all tests run-tests test test-full coverage faults check ptxas benches bench bench-ranks bench-checkpoint \
         dev-cuda gpu-check planner-check planner-here quickstart clean FORCE
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -17,6 +17,7 @@ import tempfile
 from check_headers import INCLUDE, Headers
 from check_rooms import FLOORS, HOUSE, place_of, too_large
 from check_statements import joined_by_commas, nested_conditionals
+from faults import mistakes
 
 FILE_LINES, OPS_FILE_LINES, MAIN_LINES = 300, 500, 120
 HOST_LINES, KERNEL_LINES, COLUMNS, MAKE_COLUMNS = 60, 120, 110, 120
@@ -211,7 +212,6 @@ class Check:
         if executable != text.startswith("#!"):
             self.report(path, 1, "mode", "a program has '#!' and may be executed, any other file neither: " +
                         ("no '#!'" if executable else "chmod +x"))
-
         program = text.startswith("#!") or os.path.dirname(path) in ("scripts", "data")
         if path.endswith(".py") and program and not text.startswith("#!/usr/bin/python3\n"):
             self.report(path, 1, "interpreter", "expected #!/usr/bin/python3, not what PATH has first")
@@ -275,7 +275,7 @@ class Check:
             if path.endswith(".sh") or text.startswith(("#!/usr/bin/env bash", "#!/bin/bash", "#!/bin/sh")):
                 shell.append(path)
         self.tour(names)
-        for violation in [*too_large(everything), *self.headers.violations()]:
+        for violation in [*too_large(everything), *self.headers.violations(), *mistakes(self.root)]:
             self.report(*violation)
         for path in shell:
             self.tool(["bash", "-n"], [path], "shell")

@@ -147,6 +147,19 @@ TEST(a_wait_of_a_rank_on_its_own_excuses_nobody) {
     context.progress = nullptr;
 }
 
+// A program that waits for a person's input is no hang, however long it takes.
+TEST(a_wait_that_may_take_any_time_beats) {
+    for (const bool beats : {false, true}) {
+        Ranks one(1, 5);
+        context.progress = &one.page->ranks[0];
+        const bool done = wait_until({.what = "standard input", .on = Awaits::Own, .nap = 1e-3,
+                                      .until = seconds_now() + 0.1, .beats = beats}, [] { return false; });
+        const uint64_t count = one.page->ranks[0].beats;        // the end of a wait is one
+        EXPECT(!done && (beats ? count > 5 : count == 1), "%d beats", int(count));
+        context.progress = nullptr;
+    }
+}
+
 // A slow rank of another process makes progress, then hangs: ranks that wait are blamed only after that.
 TEST(who_waits_is_not_blamed_while_another_process_makes_progress) {
     Ranks ranks(2, 5);

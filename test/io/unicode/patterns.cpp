@@ -12,6 +12,7 @@
 #include "llmc/io/text/text_encoder.h"
 #include "llmc/io/text/tokenizer_gguf.h"
 #include "llmc/io/unicode/nfc.h"
+#include "llmc/io/unicode/safe_cut.h"
 #include "test/test.h"
 
 using nlohmann::json;
@@ -73,6 +74,28 @@ TEST(matches_at_every_offset_of_a_block) {
             if (found != expected) EXPECT(false, "%s moved by %zu", p.name, shift);
         }
     }
+}
+
+// Every second text is without white space, where a text is cut between classes of characters.
+TEST(a_safe_cut_is_one_of_every_pattern) {
+    const std::string all = read_file(kData + "patterns.txt");
+    size_t cuts = 0;
+    for (size_t begin = 0; begin < all.size(); begin++) {
+        std::string text = all.substr(begin, 40);
+        if (begin % 2) std::erase_if(text, [](char c) { return c == ' ' || (c >= '\t' && c <= '\r'); });
+        const size_t cut = safe_cut(text.data(), text.size());
+        if (cut == 0) continue;
+        cuts++;
+        for (const Pattern& p : patterns()) {
+            const auto normal = [&](const std::string& part) { return p.nfc ? nfc_of(part) : part; };
+            const std::string left = normal(text.substr(0, cut)), right = normal(text.substr(cut));
+            std::vector<size_t> lengths = lengths_of(p, left);
+            for (const size_t length : lengths_of(p, right)) lengths.push_back(length);
+            EXPECT(left + right == normal(text), "'%s' cut at %zu", text.c_str(), cut);
+            EXPECT(lengths == lengths_of(p, left + right), "%s: '%s' cut at %zu", p.name, text.c_str(), cut);
+        }
+    }
+    EXPECT(cuts > 1000, "%zu cuts", cuts);
 }
 
 TEST(an_unknown_pattern_is_shown) {

@@ -49,8 +49,8 @@ static std::vector<Planted> planted() {
         {"scripts/w.sh", "#!/bin/bash\n", "scripts/w.sh:1: mode: "},
         {"data/x.py", "#!/usr/bin/env python3\n", "data/x.py:1: interpreter"},
         {"scripts/y.py", "import os\n", "scripts/y.py:1: interpreter"},
-        {"llmc/README.md", "`a`: not `bare_name`\n",
-         "llmc/README.md:1: tour: llmc/ops/cpu/bare.h is not named"},
+        {"llmc/README.md", "`a`: not `bare_name`\n", "llmc/README.md:1: tour: llmc/ops/cpu/bare.h"},
+        {"dev/faults.json", "[{\"rule\": 1, \"file\": \"d\", \"from\": \"\"}]", "dev/faults.json:1: faults"},
         {"scripts/p.json", "{\"a\": 1,}\n", "scripts/p.json:1: json"},
         {"z.d", "a.o: b.h\n", "z.d:1: build output"},
     };
