@@ -103,10 +103,7 @@ struct WatchedFolder {
 
     // Reads every file, and brings the page up to date. walk: also finds new and deleted runs.
     void update(bool walk = true) {
-        watcher.look(walk);
-        for (int wait = 0; !watcher.idle() && wait < 20000; wait++)
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        EXPECT(watcher.idle(), "the readers do not end");
+        while (!watcher.look(walk)) {}
         take();
     }
     void take() {

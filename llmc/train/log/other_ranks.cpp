@@ -1,25 +1,17 @@
 #include "llmc/train/log/other_ranks.h"
 
-#include <dirent.h>
-
 #include <algorithm>
-#include <memory>
 
 #include "llmc/base/check.h"
 #include "llmc/base/json.h"
+#include "llmc/train/watch/ranks.h"
 #include "llmc/train/watch/tail.h"
 
-static constexpr size_t kMostFile = 1 << 20;
-
-// Of the ranks in a file, and of what the file tells of other processes.
 static std::vector<MetricsRow> rows_of(const std::string& folder, const std::string& name) {
-    const std::string text = text_below(folder, name, kMostFile);
     std::vector<MetricsRow> rows;
-    for (size_t begin = 0, end; (end = text.find('\n', begin)) != text.npos; begin = end + 1) {
-        MetricsRow row;
-        const bool read = read_metrics_row(std::string_view(text).substr(begin, end - begin), row);
-        if (read && row.number("beats") >= 0) rows.push_back(row);
-    }
+    each_rank(folder, name, [&](const MetricsRow& row) {
+        if (row.number("beats") >= 0) rows.push_back(row);
+    });
     return rows;
 }
 
@@ -49,15 +41,6 @@ bool OtherRanks::progressed(const std::vector<std::string>& names) {
     return !busy_.empty();
 }
 
-std::vector<std::string> OtherRanks::other_names() const {
-    std::vector<std::string> names;
-    const std::unique_ptr<DIR, int (*)(DIR*)> list(opendir(folder.c_str()), closedir);
-    while (const dirent* entry = list ? readdir(list.get()) : nullptr)
-        if (const std::string name = entry->d_name; name.ends_with(".json") && name != own)
-            names.push_back(name);
-    return names;
-}
-
 static std::string name_of_first(const std::string& folder, const std::string& name) {
     const std::vector<MetricsRow> rows = rows_of(folder, name);
     const MetricsRow* const rank = find(rows, "rank");
@@ -77,7 +60,8 @@ bool OtherRanks::find_progress() {
     }
     std::vector<std::string> names;
     const bool busy = !busy_.empty() && progressed(busy_, rows_of(folder, busy_));
-    if (!busy) names = other_names();
+    if (!busy) names = files_of_ranks(folder);
+    std::erase(names, own);
     if (busy || progressed(names)) return true;
     std::string silent;
     for (const std::string& name : names) {

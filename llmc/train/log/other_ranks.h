@@ -37,5 +37,4 @@ private:
     bool find_progress();
     bool progressed(const std::string& name, const std::vector<MetricsRow>& rows);
     bool progressed(const std::vector<std::string>& names);
-    std::vector<std::string> other_names() const;
 };

@@ -104,15 +104,13 @@ void serve_page(const ServedPage& page) {
                                  .threads = page.threads,
                                  .headers = kHeaders,
                                  .answer = answer};
-    page.look();
     const HttpServer server(service, page.readers.flag);
     const std::string address = fmt::format("http://{}:{}/{}", shown_host(host), server.port,
                                             token.empty() ? "" : "?token=" + token);
     print("{}\n{}; Ctrl-C ends\n", address, page.about());
     fflush(stdout);
     while (!end_asked) {
-        std::this_thread::sleep_for(kPoll);
-        page.look();
+        if (page.look()) std::this_thread::sleep_for(kPoll);
         beat();
     }
     page.end();

@@ -43,7 +43,8 @@ struct ServedPage {
     int threads;                                           // requests at once
     std::function<HttpAnswer(const HttpRequest&)> answer;  // called by many threads
     std::function<std::string()> about;  // what is printed below the address, once the page is served
-    std::function<void()> look = [] {};  // called a few times a second
+    // called a few times a second; false: at once again
+    std::function<bool()> look = [] { return true; };
     std::function<void()> end = [] {};   // has to end the streams, which the server waits for
 };
 

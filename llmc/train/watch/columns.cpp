@@ -20,9 +20,9 @@ std::vector<double>& Columns::column(const std::string& name) {
     return values.emplace_back(rows(), NAN);
 }
 
-void Columns::add(const MetricsRow& row, bool mark) {
+void Columns::add(MeasuredRow row, bool mark) {
     if (rows() >= most + most / 2) thin();
-    for (const auto& [name, value] : row.numbers) {
+    for (const auto& [name, value] : row) {
         if (names.size() >= kMostColumns && !find(name)) continue;
         std::vector<double>& column = this->column(name);
         if (column.size() == rows()) column.push_back(value);       // the first of two equal keys counts

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/train/watch/metrics_row.h"
+#include "llmc/train/report/figures.h"
 
 struct Columns {
     size_t most;                                    // rows kept after a thinning
@@ -24,8 +24,8 @@ struct Columns {
     bool sampled() const { return seen > rows(); }
     const std::vector<double>* find(std::string_view name) const;
     // Appends a row. REQUIRES: the caller has counted the row in `seen`; its index is seen - 1.
-    void add(const MetricsRow& row, bool marked = false);
-    void take(const MetricsRow& row) {              // counts and appends
+    void add(MeasuredRow row, bool marked = false);
+    void take(MeasuredRow row) {                    // counts and appends
         seen++;
         add(row);
     }

@@ -6,7 +6,6 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/json.h"
-#include "llmc/base/json_value.h"
 
 static constexpr std::string_view kTrainRow = "{\"event\":\"train\",";      // as train/log/log.cpp writes it
 
@@ -46,22 +45,12 @@ uint64_t History::generation() const {
     return sum;
 }
 
-// The row as one line of JSON; empty where it is not valid.
-static std::string as_json(std::string_view line) {
-    try {
-        return to_text(parse_json(line));
-    } catch (const JsonError&) {
-        return "";
-    }
-}
-
 std::string mark_json(const MetricsRow& row, const char* kind, const std::string& text) {
     return JsonObject().add("step", row.number("step")).add("kind", kind).add("text", text).str();
 }
 
 void History::mark(const MetricsRow& row, const char* kind, const std::string& text) {
     marks.add(mark_json(row, kind, text));
-    last_mark = std::max(last_mark, row.number("step"));
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -80,16 +69,18 @@ static double ms_of(std::string_view line, size_t& hint) {
 }
 
 void History::keep_train(const MetricsRow& row) {
-    if (!std::isfinite(row.number("step"))) {              // no chart has a place for the row
+    const double step = row.number("step");
+    if (!std::isfinite(step)) {                 // no chart has a place for the row
         damaged++;
         return;
     }
-    MetricsRow kept = row;
-    kept.numbers.emplace_back("seconds", seconds);
+    if (step < first_step || step > last_step) return;
+    std::vector<Measured> kept = row.numbers;
+    kept.emplace_back("seconds", seconds);
     const bool skipped = row.number("skipped") > 0;
     train.add(kept, skipped);
-    if (skipped) mark(row, "skipped", fmt::format("step {} was skipped: its loss or gradient was not finite",
-                                                  row.number("step")));
+    if (skipped)
+        mark(row, "skipped", fmt::format("step {} was skipped: its loss or gradient was not finite", step));
     metrics.set("train", row.numbers);
 }
 
@@ -111,23 +102,11 @@ void History::train_line(std::string_view line, bool keep) {
     else damaged++;
 }
 
-// Between two sampled rows every step took the mean of their times.
-void History::add_sampled(MetricsRow row, uint64_t index) {
-    const double step = row.number("step"), took = row.number("ms");
-    if (took >= 0 && step > step_) {
-        seconds += 1e-3 * (step - step_) * (step_ > 0 ? (ms + took) / 2 : took);
-        ms = took;
-        step_ = step;
-    }
-    train.seen = index + 1;
-    keep_train(row);
-}
-
 // ---------------------------------------------------------------------------------------------------------
 // other rows
 
-void History::begun(std::string_view line, const MetricsRow& row) {
-    if (std::string json = as_json(line); !json.empty()) start = std::move(json);
+void History::begun(const MetricsRow& row) {
+    start = to_text(row.json);
     generation_ += !done.empty();
     done.clear();
     ended = false;
@@ -139,7 +118,7 @@ void History::begun(std::string_view line, const MetricsRow& row) {
 
 void History::evaluated(const MetricsRow& row) {
     if (row.event == "val") {
-        val.take(row);
+        val.take(row.numbers);
         metrics.set("val", row.numbers);
         return;
     }
@@ -147,7 +126,7 @@ void History::evaluated(const MetricsRow& row) {
     if (name.empty() || (!tasks.contains(name) && tasks.size() >= kMostTasks)) return;
     const auto [place, added] = tasks.try_emplace(name, train.most);
     generation_ += added;
-    place->second.take(row);
+    place->second.take(row.numbers);
 }
 
 // The row start has no step, and only a plan.
@@ -155,8 +134,8 @@ void History::note_memory(const MetricsRow& row) {
     const double step = row.number("step"), peak = row.number("peak_bytes");
     const double plan = metrics.at("start", "plan_bytes");
     if (!(peak > 0 || plan > 0)) return;
-    memory.take({.event = "memory", .numbers = {{"step", step > 0 ? step : 0}, {"peak_bytes", peak},
-                                               {"plan_bytes", plan}}, .texts = {}});
+    const Measured used[] = {{"step", step > 0 ? step : 0}, {"peak_bytes", peak}, {"plan_bytes", plan}};
+    memory.take(used);
 }
 
 // "spike: norm 14.2, z 8.1; first moved: h.3.fcw (z 9.7 at step 1230)"
@@ -169,7 +148,7 @@ static std::string spike_text(const MetricsRow& row) {
     return text;
 }
 
-void History::other(std::string_view line, const MetricsRow& row) {
+void History::other(const MetricsRow& row) {
     const bool needs_no_step = row.event == "start" || row.event == "done";
     if (row.event.empty() || !(needs_no_step || std::isfinite(row.number("step")))) {
         damaged++;
@@ -178,30 +157,37 @@ void History::other(std::string_view line, const MetricsRow& row) {
     if (row.event == "train") {                 // written by others, with blanks say
         count_train(row.number("ms"));
         keep_train(row);
-    } else if (row.event == "start" || row.event == "resume") begun(line, row);
+    } else if (row.event == "start" || row.event == "resume") begun(row);
     else if (row.event == "val" || row.event == "task") evaluated(row);
     else if (row.event == "memory") note_memory(row);
     else if (row.event == "spike") mark(row, "spike", spike_text(row));
-    else if (row.event == "comm") comm.take(row);
+    else if (row.event == "comm") comm.take(row.numbers);
     else if (row.event == "sample")
         samples.add(JsonObject().add("step", row.number("step")).add("text", row.text("text")).str());
-    else if (row.event == "health" || row.event == "grad_norms") {
-        if (std::string json = as_json(line); !json.empty()) health.add(std::move(json));
-    } else if (row.event == "done") {
+    else if (row.event == "health" || row.event == "grad_norms") health.add(to_text(row.json));
+    else if (row.event == "done") {
         ended = true;
-        done = as_json(line);
+        done = to_text(row.json);
         note_memory(row);
     }
 }
 
-void History::feed(std::string_view lines, uint64_t every) {
+void History::note_place(uint64_t offset) {
+    constexpr uint64_t kApart = 1 << 20;
+    if (!places.empty() && offset < places.back().offset + kApart) return;
+    const std::vector<double>* const steps = train.find("step");
+    places.push_back({steps && !steps->empty() ? steps->back() : -INFINITY, offset, seconds});
+}
+
+void History::feed(std::string_view lines, uint64_t offset, uint64_t every) {
+    note_place(offset);
     const auto last_of_all = lines.rfind(kTrainRow);
     for (size_t begin = 0; begin < lines.size();) {
         const size_t end = std::min(lines.find('\n', begin), lines.size());
         const std::string_view line = lines.substr(begin, end - begin);
         if (line.starts_with(kTrainRow)) {
             train_line(line, train.seen % every == 0 || begin == last_of_all);
-        } else if (MetricsRow row; read_metrics_row(line, row)) other(line, row);
+        } else if (MetricsRow row; read_metrics_row(line, row)) other(row);
         else damaged++;
         begin = end + 1;
     }

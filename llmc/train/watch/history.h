@@ -1,5 +1,6 @@
 // What metrics.jsonl says of a run, in bounded memory: curves thinned, texts and marks up to a limit.
 #pragma once
+#include <cmath>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -8,6 +9,7 @@
 
 #include "llmc/train/report/prometheus.h"
 #include "llmc/train/watch/columns.h"
+#include "llmc/train/watch/metrics_row.h"
 
 // JSON values, the newest of them up to a limit.
 struct Newest {
@@ -24,6 +26,9 @@ struct Newest {
 std::string mark_json(const MetricsRow& row, const char* kind, const std::string& text);
 
 struct History {
+    // Of the train rows before an offset of the file: the last step, seconds in their steps.
+    struct Place { double step; uint64_t offset; double seconds; };
+
     Columns train, comm, val{16384};            // each task has as much room as train
     Columns memory{4096};                       // plan_bytes, and peak_bytes so far
     static constexpr size_t kMostTasks = 200;
@@ -32,33 +37,32 @@ struct History {
     std::string start, done;                    // the latest start or resume row, the done row; JSON
     bool ended = false;                         // by the row done
     double seconds = 0;                         // in training steps
-    double last_mark = -1;                      // largest step of the marks
     double ms = 0;                              // time of the last step
     uint64_t damaged = 0;                       // lines read that are no rows
     RunMetrics metrics{""};                     // by the last rows
+    std::vector<Place> places;                  // about a megabyte apart
+    double first_step = -INFINITY, last_step = INFINITY;        // train rows of other steps are not kept
 
     // A history without limits, but for the number of tasks and of rows of health. For a report.
     static History whole();
 
-    // Adds whole lines. Of the train rows only each `every`-th is kept (index % every == 0), the last one of
-    // `lines`, and skipped steps. Rows of other kinds are all kept.
-    void feed(std::string_view lines, uint64_t every = 1);
-    // Adds a row of a file that is read at a few places. index: number of rows before the row.
-    void add_sampled(MetricsRow row, uint64_t index);
+    // Adds whole lines, which begin at `offset` of the file. Of the train rows only each `every`-th is kept
+    // (index % every == 0), the last one of `lines`, and skipped steps. Rows of other kinds are all kept.
+    void feed(std::string_view lines, uint64_t offset, uint64_t every = 1);
     // Grows with each change that appends nothing.
     uint64_t generation() const;
 
 private:
     size_t ms_at_ = 0;                          // where the last train row had "ms":
-    double step_ = 0;                           // of the last sampled row
     uint64_t generation_ = 0;
 
+    void note_place(uint64_t offset);
     void count_train(double took);              // milliseconds
     void train_line(std::string_view line, bool keep);
     void keep_train(const MetricsRow& row);
-    void other(std::string_view line, const MetricsRow& row);
+    void other(const MetricsRow& row);
     void evaluated(const MetricsRow& row);
-    void begun(std::string_view line, const MetricsRow& row);
+    void begun(const MetricsRow& row);
     void mark(const MetricsRow& row, const char* kind, const std::string& text);
     void note_memory(const MetricsRow& row);
 };

@@ -10,14 +10,13 @@
 
 #include "llmc/base/config/axes.h"
 #include "llmc/base/json.h"
-#include "llmc/train/watch/metrics_row.h"
 #include "llmc/train/watch/tail.h"
 
 static constexpr size_t kMostFile = 1 << 20, kMostRanks = 65536;
 // Seconds. A process writes every two; in a large job all together write 16 files a second.
 static constexpr double kStalePerFile = 3 / 16.;
 
-static std::vector<std::string> files_of_ranks(const std::string& folder) {
+std::vector<std::string> files_of_ranks(const std::string& folder) {
     std::vector<std::string> names;
     const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR* const list = fd < 0 ? nullptr : fdopendir(fd);
@@ -25,6 +24,11 @@ static std::vector<std::string> files_of_ranks(const std::string& folder) {
         if (const std::string name = entry->d_name; name.ends_with(".json")) names.push_back(name);
     if (list) closedir(list);
     return names;
+}
+
+void each_rank(const std::string& folder, const std::string& path,
+               const std::function<void(const MetricsRow&)>& take) {
+    each_metrics_row(text_below(folder, path, kMostFile), take);
 }
 
 static std::string rank_json(const MetricsRow& row, double age) {
@@ -48,13 +52,11 @@ std::string read_ranks(const std::string& folder, const std::string& path, doubl
         const FileState file = file_state(folder + "/" + path + "ranks/" + name);
         const double age = std::chrono::duration<double>(now).count() - 1e-9 * double(file.changed);
         if (!file.there || age > stale) continue;          // of a process that was killed
-        const std::string text = text_below(folder, path + "ranks/" + name, kMostFile);
-        for (size_t begin = 0, end; (end = text.find('\n', begin)) != text.npos; begin = end + 1) {
-            MetricsRow row;
-            const bool read = read_metrics_row(std::string_view(text).substr(begin, end - begin), row);
-            if (!read || row.event != "rank" || std::isnan(row.number("rank"))) continue;
-            if (ranks.size() < kMostRanks) ranks[row.number("rank")] = rank_json(row, std::max(0., age));
-        }
+        each_rank(folder, path + "ranks/" + name, [&](const MetricsRow& row) {
+            const double rank = row.number("rank");
+            if (row.event != "rank" || std::isnan(rank) || ranks.size() >= kMostRanks) return;
+            ranks[rank] = rank_json(row, std::max(0., age));
+        });
     }
     if (ranks.empty()) return "null";
     return json_list(ranks, [](const auto& rank) { return rank.second; });

@@ -67,19 +67,19 @@ bool Tail::same_file(int fd) {
     return pread(fd, bytes, n, off_t(position - n)) == ssize_t(n) && before_ == std::string_view(bytes, n);
 }
 
-bool Tail::read(int fd, const std::function<void(std::string_view)>& take) {
+bool Tail::read(int fd, const std::function<void(std::string_view)>& take, uint64_t until) {
     if (!same_file(fd)) return false;
     std::string bytes;
-    while (position < file.size) {
-        const size_t size = size_t(std::min<uint64_t>(kReadBytes, file.size - position));
+    for (const uint64_t end = std::min(file.size, until); position < end;) {
+        const size_t size = size_t(std::min<uint64_t>(kReadBytes, end - position));
         bytes.resize(size);
         const ssize_t n = pread(fd, bytes.data(), size, off_t(position));
         if (n <= 0) break;
         const std::string_view got(bytes.data(), size_t(n));
-        const size_t end = got.rfind('\n');
-        const bool too_long = end == got.npos && got.size() >= kMostLine;
-        if (end == got.npos && !too_long) break;            // half a line: its rest comes later
-        const size_t whole = too_long ? got.size() : end + 1;
+        const size_t newline = got.rfind('\n');
+        const bool too_long = newline == got.npos && got.size() >= kMostLine;
+        if (newline == got.npos && !too_long) break;        // half a line: its rest comes later
+        const size_t whole = too_long ? got.size() : newline + 1;
         const size_t begin = skipping_ && !too_long ? got.find('\n') + 1 : 0;
         if (!too_long && begin < whole) take(got.substr(begin, whole - begin));
         skipping_ = too_long;

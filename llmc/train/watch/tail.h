@@ -31,9 +31,9 @@ struct Tail {
     uint64_t position = 0;                      // of the first byte that is not yet read as a line
     FileState file;                             // at the latest look
 
-    // Calls take(lines) with whole lines, in spans of about a megabyte. Returns false, without a call, if the
-    // file was cut or replaced: the caller starts again with a new Tail.
-    bool read(int fd, const std::function<void(std::string_view)>& take);
+    // Calls take(lines) with whole lines up to an offset, in spans of about a megabyte. Returns false,
+    // without a call, if the file was cut or replaced: the caller starts again with a new Tail.
+    bool read(int fd, const std::function<void(std::string_view)>& take, uint64_t until = UINT64_MAX);
 
 private:
     std::string before_;                        // the last bytes before `position`

@@ -16,6 +16,7 @@ int watch_runs(const std::string& root, const PagePlace& place) {
     while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
     const Readers readers = readers_of(place, "--watch");
     Watcher watcher(folder);
+    watcher.walk();
     const int threads = possible_threads(kMostThreads);
     WatchService service{.watcher = watcher, .most_streams = threads - threads / 4};
     const auto about = [&] {
@@ -27,7 +28,7 @@ int watch_runs(const std::string& root, const PagePlace& place) {
                 .threads = threads,
                 .answer = [&](const HttpRequest& request) { return service.answer(request); },
                 .about = about,
-                .look = [&] { watcher.look(); },
+                .look = [&] { return watcher.look(); },
                 .end = [&] { watcher.stop(); }});
     return kExitDone;
 }

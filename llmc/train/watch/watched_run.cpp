@@ -14,10 +14,10 @@
 #include "llmc/base/json_value.h"
 #include "llmc/train/save/run_folder.h"
 #include "llmc/train/watch/ranks.h"
-#include "llmc/train/watch/sample.h"
 
-static constexpr uint64_t kShortFile = 1 << 18;     // read in full at once, without a first view
-static constexpr size_t kFirstPoints = 300, kMostText = 1 << 20;
+static constexpr uint64_t kShortFile = 1 << 21;     // read in full at once, without a first view
+static constexpr size_t kLooks = 300, kLook = 4096;     // of a first view: places, and bytes of each
+static constexpr size_t kMostText = 1 << 20;
 static constexpr size_t kRowsOfALook = 64;          // train rows of a look that are kept, of a long run
 // Seconds that files of ranks count as current. With a free lock the processes have ended, or the lock is of
 // another host, whose disk does not share locks: then files are new again and again.
@@ -31,12 +31,16 @@ static uint64_t size_of_open(int fd) {
     return fstat(fd, &s) == 0 ? uint64_t(s.st_size) : 0;
 }
 
-// Lines of a file: from the number of newlines in its first bytes.
-static uint64_t estimated_lines(int fd, uint64_t size) {
-    std::string head(1 << 16, '\0');
-    const ssize_t n = pread(fd, head.data(), head.size(), 0);
-    if (n <= 0) return 0;
-    return size * uint64_t(std::count(head.begin(), head.begin() + n, '\n')) / uint64_t(n);
+static std::string bytes_at(int fd, uint64_t offset, size_t count) {
+    std::string bytes(count, '\0');
+    bytes.resize(size_t(std::max<ssize_t>(0, pread(fd, bytes.data(), count, off_t(offset)))));
+    return bytes;
+}
+
+// Lines in so many bytes of a file: from the number of newlines in its first bytes.
+static uint64_t estimated_lines(int fd, uint64_t bytes) {
+    const std::string head = bytes_at(fd, 0, 1 << 16);
+    return bytes * uint64_t(std::ranges::count(head, '\n')) / std::max<uint64_t>(1, head.size());
 }
 
 // The next power of two: thinning doubles, and so the rows that are kept here fit its grid.
@@ -51,12 +55,28 @@ static void replace_history(WatchedRun& run, History history) {
     run.version++;
 }
 
+// Each look stands for the rows up to the next one.
+static History first_view(int fd, uint64_t size) {
+    History view;
+    const double apart = double(size - kLook) / kLooks;
+    for (size_t look = 0; look <= kLooks; look++) {
+        const uint64_t at = (size - kLook) * look / kLooks;
+        const std::string bytes = bytes_at(fd, at, kLook);
+        const size_t begin = at ? bytes.find('\n') + 1 : 0, end = bytes.rfind('\n') + 1;
+        if (begin >= end) continue;
+        const double before = view.seconds;
+        view.feed(std::string_view(bytes).substr(begin, end - begin), at, UINT64_MAX);
+        view.seconds = before + (view.seconds - before) * apart / double(end - begin);
+    }
+    view.places.clear();
+    return view;
+}
+
 bool view_run(WatchedRun& run, const std::string& folder) {
     const Fd file = open_below(folder, run.path + "metrics.jsonl");
-    if (!file) return false;
-    const uint64_t size = size_of_open(file.fd);
+    const uint64_t size = file ? size_of_open(file.fd) : 0;
     if (size <= kShortFile) return false;
-    History view = first_view(file.fd, size, kFirstPoints);
+    History view = first_view(file.fd, size);
     const std::lock_guard lock(run.mutex);
     run.tail.file = file_state(folder + "/" + run.path + "metrics.jsonl");
     replace_history(run, std::move(view));
@@ -67,7 +87,7 @@ static void read_all(WatchedRun& run, int fd) {
     History history = run.whole ? History::whole() : History();
     Tail tail;
     const uint64_t every = every_for(estimated_lines(fd, size_of_open(fd)), history.train.most);
-    tail.read(fd, [&](std::string_view lines) { history.feed(lines, every); });
+    tail.read(fd, [&](std::string_view lines) { history.feed(lines, tail.position, every); });
     const std::lock_guard lock(run.mutex);
     run.tail = std::move(tail);
     replace_history(run, std::move(history));
@@ -81,8 +101,8 @@ static bool read_more(WatchedRun& run, int fd) {
     const bool same = run.tail.read(fd, [&](std::string_view lines) {
         const Columns& train = run.history.train;
         const size_t room = train.most - std::min(train.most, train.rows());
-        run.history.feed(lines, every_for(uint64_t(std::ranges::count(lines, '\n')),
-                                          std::max(kRowsOfALook, room)));
+        run.history.feed(lines, run.tail.position, every_for(uint64_t(std::ranges::count(lines, '\n')),
+                                                             std::max(kRowsOfALook, room)));
     });
     if (run.tail.position != before) run.version++;
     return same;
@@ -93,13 +113,11 @@ template <class Take, class Clear>
 static void follow(WatchedRun& run, const Fd& file, Tail& tail, Take take, Clear clear) {
     const std::lock_guard lock(run.mutex);
     const auto take_lines = [&](std::string_view lines) {
-        for (size_t begin = 0, end; (end = lines.find('\n', begin)) != lines.npos; begin = end + 1) {
-            MetricsRow row;
-            if (!read_metrics_row(lines.substr(begin, end - begin), row) || std::isnan(row.number("step")))
-                continue;
+        each_metrics_row(lines, [&](const MetricsRow& row) {
+            if (std::isnan(row.number("step"))) return;
             take(row);
             run.version++;
-        }
+        });
     };
     if (file ? tail.read(file.fd, take_lines) : tail.position == 0) return;
     tail = {};
@@ -111,7 +129,6 @@ static void follow(WatchedRun& run, const Fd& file, Tail& tail, Take take, Clear
 static void read_checkpoints(WatchedRun& run, const std::string& folder) {
     const auto take = [&](const MetricsRow& row) {
         run.checkpoints.add(mark_json(row, "checkpoint", std::string(row.text("dir"))));
-        run.replaced += row.number("step") < run.history.last_mark;         // pages append marks in order
     };
     const auto clear = [&] {
         run.checkpoints = {};
@@ -125,7 +142,7 @@ bool read_evals(WatchedRun& run, const std::string& folder) {
     const auto take = [&](const MetricsRow& row) {
         const std::string task(row.text("task"));
         if (task.empty() || (!run.evals.contains(task) && run.evals.size() >= History::kMostTasks)) return;
-        run.evals[task].take(row);
+        run.evals[task].take(row.numbers);
         run.evals_version++;
     };
     const auto clear = [&] {
@@ -227,9 +244,8 @@ std::string run_json(WatchedRun& run, SentRun& sent, size_t most) {
     const bool reset = sent.id != run.id || sent.generation != generation_of(run);
     if (reset) sent = {.id = run.id, .generation = generation_of(run)};
     sent.version = run.version;
-    sent.state = state_of(run);
     JsonObject all;
-    all.add("run", run.name).add("reset", reset).add("state", sent.state);
+    all.add("run", run.name).add("reset", reset).add("state", state_of(run));
     all.add("age", std::round(age_of(run) * 10) / 10);
     if (reset) all.raw("config", run.config);
     all.raw("start", h.start.empty() ? "null" : h.start).raw("done", h.done.empty() ? "null" : h.done);
@@ -246,30 +262,31 @@ std::string run_json(WatchedRun& run, SentRun& sent, size_t most) {
 // ---------------------------------------------------------------------------------------------------------
 // rows of some steps
 
-// Seconds of training up to a step, between the rows that the history has.
-static double seconds_at(const History& history, double step) {
-    const std::vector<double>*steps = history.train.find("step"), *seconds = history.train.find("seconds");
-    if (!steps || !seconds || steps->empty()) return NAN;
-    const size_t at = size_t(std::ranges::lower_bound(*steps, step) - steps->begin());
-    if (at == steps->size()) return seconds->back();
-    const double later = (*steps)[at];
-    if (at == 0 || later <= step) return (*seconds)[at];
-    const double before = (*steps)[at - 1], share = (step - before) / (later - before);
-    return (*seconds)[at - 1] + share * ((*seconds)[at] - (*seconds)[at - 1]);
-}
-
 std::string rows_json(WatchedRun& run, const std::string& folder, double from, double to, size_t points) {
-    Columns columns(points + 1);
-    if (const Fd file = open_below(folder, run.path + "metrics.jsonl")) {
-        const uint64_t size = size_of_open(file.fd);
-        const uint64_t begin = offset_of_step(file.fd, size, from);
-        const uint64_t end = offset_of_step(file.fd, size, std::nextafter(to, INFINITY));
-        const std::vector<MetricsRow> rows = sampled_rows(file.fd, begin, end, points);
+    History part = History::whole();
+    part.first_step = from;
+    part.last_step = to;
+    Tail tail;
+    uint64_t end = UINT64_MAX;
+    {
         const std::lock_guard lock(run.mutex);
-        for (MetricsRow row : rows) {
-            row.numbers.emplace_back("seconds", seconds_at(run.history, row.number("step")));
-            columns.take(row);
+        const auto& places = run.history.places;
+        const auto at = [&](double step) {
+            return std::ranges::lower_bound(places, step, {}, &History::Place::step);
+        };
+        const std::vector<double>* const steps = run.history.train.find("step");
+        if (steps && !steps->empty()) to = std::min(to, steps->back());
+        if (const auto next = at(to); next != places.end()) end = next->offset;
+        if (const auto next = at(from); next != places.begin()) {
+            tail.position = next[-1].offset;
+            part.seconds = next[-1].seconds;
         }
     }
-    return JsonObject().add("run", run.name).raw("train", columns_json(columns)).str();
+    if (const Fd file = open_below(folder, run.path + "metrics.jsonl")) {
+        const uint64_t bytes = std::min(end, size_of_open(file.fd)) - tail.position;
+        const double rows = std::clamp(to - from + 1, 1., 1. + double(estimated_lines(file.fd, bytes)));
+        const uint64_t every = every_for(uint64_t(rows), points);
+        tail.read(file.fd, [&](std::string_view lines) { part.feed(lines, tail.position, every); }, end);
+    }
+    return JsonObject().add("run", run.name).raw("train", columns_json(part.train)).str();
 }

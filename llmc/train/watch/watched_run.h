@@ -12,7 +12,7 @@ struct WatchedRun {
     const std::string name;             // shown: the path below the folder, "." the folder itself
     const std::string path;             // the path's bytes and a slash; empty: the folder itself
     std::atomic<uint64_t> version{0};   // grows with each change for pages
-    std::atomic<bool> queued{false};    // a worker will read the run
+    std::atomic<bool> viewed{false};    // history has rows: of a first view, or all
     std::atomic<bool> loading{true};    // metrics.jsonl is not yet read to its end
 
     std::mutex mutex;                   // guards the members below
@@ -22,17 +22,18 @@ struct WatchedRun {
     std::map<std::string, Columns> evals;       // by task: rows of evals.jsonl, in the order of the file
     uint64_t evals_version = 0;                 // grows with `evals`
     std::string config = "null", ranks = "null";
+    std::string state;                  // at the latest look; empty: not yet read
     std::optional<bool> locked;                 // a process holds the run's lock; null: unknown
     FileState config_file;
     uint64_t replaced = 0;              // grows where known rows may have changed
-    bool viewed = false;                // history is filled, by first_view() or by reading from the start
     bool whole = false;                 // every row is kept, for a report
 
     WatchedRun(uint64_t id, std::string name, std::string path)
         : id(id), name(std::move(name)), path(std::move(path)) {}
 };
 
-// Fills the history of a long metrics.jsonl by samples (sample.h). False: the file is short, or gone.
+// Fills the history by rows at evenly spaced places of a long metrics.jsonl, before it is read to its end.
+// False: the file is short, or gone.
 bool view_run(WatchedRun& run, const std::string& folder);
 // Reads new bytes of the run's files, except the ranks' and evals.jsonl.
 void read_run(WatchedRun& run, const std::string& folder);
@@ -59,12 +60,12 @@ struct SentRun {
     uint64_t version = 0, generation = 0;
     std::map<std::string, size_t> rows = {};        // of kTables, and "tasks/piqa"
     uint64_t samples = 0, marks = 0, checkpoints = 0, health = 0, evals = 0;
-    std::string state = {};
 };
 // The run as a line of JSON: whole, with "reset":true, or its additions since `sent`; updates `sent`. most:
 // limit of train rows, for a page's first picture of many runs. If rows are left out, the next call sends the
 // whole run.
 std::string run_json(WatchedRun& run, SentRun& sent, size_t most = SIZE_MAX);
 
-// Train rows of the steps from..to, at most `points`, as a run's JSON object.
+// Train rows of the steps from..to, about `points` at most, as a run's JSON object.
+// REQUIRES: steps grow along the file.
 std::string rows_json(WatchedRun& run, const std::string& folder, double from, double to, size_t points);

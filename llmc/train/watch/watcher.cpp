@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <thread>
 
 #include "llmc/base/check.h"
 #include "llmc/base/host/machine.h"
@@ -19,6 +21,7 @@ static constexpr int kDeepestFolder = 8;
 static constexpr size_t kMostRuns = 10000, kMostReaders = 4, kEventBytes = 1 << 18;
 static constexpr size_t kPictureRows = 20000;   // of all runs, in the first picture of a page
 static constexpr double kWalk = 1;              // seconds between two walks
+static constexpr double kReading = 0.5;         // seconds of a look
 static constexpr double kKeepAlive = 10;        // seconds of silence before a comment
 
 // ---------------------------------------------------------------------------------------------------------
@@ -71,26 +74,16 @@ std::map<std::string, std::string> find_runs(const std::string& folder) {
     return found;
 }
 
-Watcher::Watcher(std::string root) : folder(std::move(root)) {
-    const size_t count = std::clamp<size_t>(size_t(cores()), 1, kMostReaders);
-    for (size_t i = 0; i < count; i++) {
-        std::thread thread;
-        const std::string why = start_thread(thread, [this] { work(); });
-        CHECK_INPUT(why.empty() || i > 0, "--watch: {}", no_thread(why));
-        if (why.empty()) readers_.push_back(std::move(thread));
-    }
-}
-
-Watcher::~Watcher() {
-    stop();
-    for (std::thread& t : readers_) t.join();
-}
-
 void Watcher::stop() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
     changed_.notify_all();
-    work_.notify_all();
+}
+
+void Watcher::note_change() {
+    const std::lock_guard lock(mutex_);
+    changes_++;
+    changed_.notify_all();
 }
 
 Runs Watcher::runs() {
@@ -102,11 +95,6 @@ std::shared_ptr<WatchedRun> Watcher::find(const std::string& name) {
     const std::lock_guard lock(mutex_);
     const auto at = runs_.find(name);
     return at == runs_.end() ? nullptr : at->second;
-}
-
-bool Watcher::idle() {
-    const std::lock_guard lock(mutex_);
-    return views_.empty() && reads_.empty() && busy_ == 0;
 }
 
 bool Watcher::wait(uint64_t& seen, double seconds) {
@@ -123,10 +111,7 @@ bool Watcher::wait(uint64_t& seen, double seconds) {
 void Watcher::walk() {
     const auto found = find_runs(folder);
     const std::lock_guard lock(mutex_);
-    const size_t gone = std::erase_if(runs_, [&](const auto& run) { return !found.contains(run.first); });
-    std::erase_if(files_, [&](const auto& file) { return !found.contains(file.first); });
-    std::erase_if(states_, [&](const auto& state) { return !found.contains(state.first); });
-    changes_ += gone > 0;
+    changes_ += std::erase_if(runs_, [&](const auto& run) { return !found.contains(run.first); }) > 0;
     for (const auto& [name, path] : found)
         if (!runs_.contains(name)) {
             runs_[name] = std::make_shared<WatchedRun>(++found_, name, path);
@@ -135,75 +120,63 @@ void Watcher::walk() {
     changed_.notify_all();
 }
 
-void Watcher::look_at(const std::shared_ptr<WatchedRun>& run) {
-    const FileState now = file_state(folder + "/" + run->path + "metrics.jsonl");
-    std::string state;
-    {
-        const std::lock_guard lock(run->mutex);
-        state = run->viewed ? state_of(*run) : "";
-    }
+void Watcher::remove(const std::string& name) {
     const std::lock_guard lock(mutex_);
-    FileState& then = files_[run->name];
+    changes_ += runs_.erase(name);
+    changed_.notify_all();
+}
+
+// Several threads read, as far as threads can be had. False: a run is not read to its end.
+bool Watcher::read(const std::vector<std::shared_ptr<WatchedRun>>& changed) {
+    if (changed.empty()) return true;
+    std::atomic<size_t> next = 0;
+    std::atomic<bool> viewed = false;
+    const double end = seconds_now() + kReading;
+    const auto work = [&] {
+        for (size_t i; seconds_now() < end && (i = next++) < changed.size();) {
+            WatchedRun& run = *changed[i];
+            if (!run.viewed && view_run(run, folder)) viewed = true;
+            else read_run(run, folder);
+            note_change();
+        }
+    };
+    const size_t readers = std::clamp<size_t>(size_t(cores()), 1, kMostReaders);
+    std::vector<std::thread> others(std::min(changed.size(), readers) - 1);
+    for (std::thread& t : others) (void)start_thread(t, work);
+    work();
+    for (std::thread& t : others)
+        if (t.joinable()) t.join();
+    return !viewed && next >= changed.size();
+}
+
+// Whether the run's metrics.jsonl is to be read. Notes a change of its state.
+bool Watcher::look_at(WatchedRun& run) {
+    const FileState now = file_state(folder + "/" + run.path + "metrics.jsonl");
     if (!now.there) {
-        changes_ += runs_.erase(run->name);
-        files_.erase(run->name);
-        changed_.notify_all();
-        return;
+        remove(run.name);
+        return false;
     }
-    if (states_[run->name] != state) {
-        states_[run->name] = state;
-        run->version++;
-        changes_++;
-        changed_.notify_all();
+    const std::lock_guard lock(run.mutex);
+    if (const char* const state = state_of(run); !run.loading && run.state != state) {
+        run.state = state;
+        run.version++;
+        note_change();
     }
-    if (now == then || run->queued) return;
-    run->queued = true;
-    if (then.there) reads_.push_back({run, false});
-    else views_.push_back({run, true});
-    then = now;
-    work_.notify_one();
+    return run.loading || now != run.tail.file;
 }
 
-void Watcher::look(bool walks) {
+bool Watcher::look(bool walks) {
+    const double begin = seconds_now();
     if (walks) walk();
-    size_t changed = 0;
+    std::vector<std::shared_ptr<WatchedRun>> changed;
     for (const auto& [name, run] : runs()) {
-        look_at(run);
-        changed += walks && (read_life(*run, folder) | read_evals(*run, folder));
+        if (look_at(*run)) changed.push_back(run);
+        if (walks && (read_life(*run, folder) | read_evals(*run, folder))) note_change();
     }
-    const std::lock_guard lock(mutex_);
-    changes_ += changed;
-    if (changed) changed_.notify_all();
-}
-
-void Watcher::look() {
-    const double begin = seconds_now(), due = next_walk_;
-    look(begin >= due);
     const double end = seconds_now();
-    if (begin >= due) next_walk_ = end + std::max(kWalk, 10 * (end - begin));
-}
-
-// A reader: first views of all runs, then their files.
-void Watcher::work() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-        work_.wait(lock, [&] { return stopping_ || !views_.empty() || !reads_.empty(); });
-        if (stopping_) return;
-        auto& queue = views_.empty() ? reads_ : views_;
-        const Work next = std::move(queue.front());
-        queue.pop_front();
-        busy_++;
-        lock.unlock();
-        const bool viewed = next.view && view_run(*next.run, folder);
-        if (!next.view) next.run->queued = false;       // what is written from here on is read again
-        if (!next.view) read_run(*next.run, folder);
-        lock.lock();
-        busy_--;
-        if (next.view) viewed ? reads_.push_back({next.run, false}) : reads_.push_front({next.run, false});
-        changes_++;
-        changed_.notify_all();
-        if (next.view) work_.notify_one();
-    }
+    if (walks) next_walk_ = end + std::max(kWalk, 10 * (end - begin));
+    std::ranges::stable_partition(changed, [](const auto& run) { return !run->viewed; });
+    return read(changed);
 }
 
 // ---------------------------------------------------------------------------------------------------------

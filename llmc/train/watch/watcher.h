@@ -1,14 +1,13 @@
-// The runs below a folder, kept current by a few threads that read the runs' files.
+// The runs below a folder, kept current by looks at their files.
 #pragma once
 #include <condition_variable>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "llmc/base/progress.h"
 #include "llmc/train/watch/watched_run.h"
 
 using Runs = std::map<std::string, std::shared_ptr<WatchedRun>>;       // by name
@@ -20,16 +19,15 @@ std::map<std::string, std::string> find_runs(const std::string& folder);
 struct Watcher {
     const std::string folder;
 
-    // Starts the reading threads.
-    explicit Watcher(std::string folder);
-    ~Watcher();
-    Watcher(const Watcher&) = delete;
+    explicit Watcher(std::string folder) : folder(std::move(folder)) {}
 
-    // Queues runs with changed files for the reading threads. walk: also finds new and deleted runs, and
-    // reads the files of ranks.
-    void look(bool walk);
+    // Finds new and deleted runs.
+    void walk();
+    // Reads runs whose files have changed, for a fraction of a second; walks: walks before, and reads the
+    // files of ranks. False: more is to be read. For one thread.
+    bool look(bool walks);
     // The same, with a walk if due: once a second, less often where a walk takes long.
-    void look();
+    bool look() { return look(seconds_now() >= next_walk_); }
     // Ends every wait(), for good.
     void stop();
 
@@ -38,28 +36,20 @@ struct Watcher {
     // Waits for a change after `seen`, at most so many seconds; sets `seen` to the newest. False: the watcher
     // stops.
     bool wait(uint64_t& seen, double seconds);
-    // Whether every run is read to its end. For reports and tests.
-    bool idle();
 
 private:
-    struct Work { std::shared_ptr<WatchedRun> run; bool view; };
-
     std::mutex mutex_;
-    std::condition_variable changed_, work_;
+    std::condition_variable changed_;
     Runs runs_;
-    std::deque<Work> views_, reads_;                    // first views go before reads
-    std::map<std::string, FileState> files_;            // of runs, from the time of queueing
-    std::map<std::string, std::string> states_;         // of runs, as on the pages
     uint64_t changes_ = 0;
     double next_walk_ = 0;                              // on the clock of seconds_now()
     uint64_t found_ = 0;                                // number of runs ever found
-    size_t busy_ = 0;
     bool stopping_ = false;
-    std::vector<std::thread> readers_;
 
-    void walk();
-    void work();
-    void look_at(const std::shared_ptr<WatchedRun>& run);
+    void note_change();
+    void remove(const std::string& name);
+    bool look_at(WatchedRun& run);
+    bool read(const std::vector<std::shared_ptr<WatchedRun>>& changed);
 };
 
 // The source of a page's events: knows what the page has seen of each run.

@@ -1,5 +1,4 @@
 // Long runs: sampled, thinned, and always true to their rows.
-#include "llmc/train/watch/sample.h"
 #include "test/watched_folder.h"
 
 using namespace test;
@@ -128,7 +127,7 @@ TEST(rows_of_some_steps_are_found_by_seeking) {
         if (!steps.empty()) EXPECT(steps.front() >= from && steps.back() <= to, "steps beyond the range");
         if (there) EXPECT(steps.front() == from, "begins at %d, not %d", steps.front(), from);
         for (size_t i = 0; i < steps.size(); i++)
-            EXPECT_NEAR(page.runs["a"]["train"]["seconds"][i].get<double>(), seconds_up_to(steps[i]), 0.02);
+            EXPECT_NEAR(page.runs["a"]["train"]["seconds"][i].get<double>(), seconds_up_to(steps[i]), 1e-6);
     }
 }
 
