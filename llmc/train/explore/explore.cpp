@@ -8,11 +8,9 @@ static constexpr int kMostConnections = 16;
 int explore(const Exploration& exploration, const PagePlace& place) {
     CHECK_INPUT(!exploration.base.cluster.measured(), "cluster.gpu = auto: the page of --explore measures no "
                 "machine; name one of {}, or leave cluster.gpu out", machine_names());
-    end_page_by_signals();
-    const Readers readers = readers_of(place, "--explore");
     ExploreService service{.exploration = exploration};
-    serve_page({.place = place,
-                .readers = readers,
+    serve_page({.flag = "--explore",
+                .place = place,
                 .threads = possible_threads(kMostConnections),
                 .answer = [&](const HttpRequest& request) { return service.answer(request); },
                 .about = [] { return std::string("a page to plan with"); },

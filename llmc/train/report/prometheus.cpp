@@ -60,15 +60,14 @@ std::string prometheus_text(std::span<const RunMetrics> runs) {
     return text;
 }
 
-// "board" of runs/board/
-static std::string name_of(const std::string& run_dir) {
+std::string name_of_run(const std::string& run_dir) {
     std::filesystem::path path = std::filesystem::path(run_dir).lexically_normal();
     if (!path.has_filename()) path = path.parent_path();
-    return printable(path.filename().string());     // the format is UTF-8
+    return printable(path.filename().string());     // UTF-8, as the formats are
 }
 
 PrometheusFile::PrometheusFile(std::string file, const std::string& run_dir)
-    : path(std::move(file)), metrics(name_of(run_dir)) {}
+    : path(std::move(file)), metrics(name_of_run(run_dir)) {}
 
 void PrometheusFile::changed() {
     const double now = seconds_now();

@@ -20,6 +20,8 @@ struct RunMetrics {
 
 std::string prometheus_text(std::span<const RunMetrics> runs);
 
+std::string name_of_run(const std::string& run_dir);        // "board" of runs/board/
+
 // Replaces FILE.prom, once a second at most, and last by flush(). Warns once if the file cannot be written.
 struct PrometheusFile {
     std::string path;                           // empty: none

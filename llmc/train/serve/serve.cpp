@@ -67,10 +67,6 @@ std::string random_token() {
     return text;
 }
 
-Readers readers_of(const PagePlace& place, const char* flag) {
-    return {.flag = flag, .token = place.host ? random_token() : ""};
-}
-
 // ---------------------------------------------------------------------------------------------------------
 // the program
 
@@ -87,7 +83,7 @@ static std::string shown_host(const std::string& host) {
 static std::atomic<bool> end_asked = false;
 static_assert(std::atomic<bool>::is_always_lock_free);
 
-void end_page_by_signals() {
+static void end_by_signals() {
     signals_as_usual();
     for (const int s : {SIGINT, SIGTERM}) signal(s, [](int) { end_asked = true; });
     signal(SIGPIPE, SIG_IGN);
@@ -95,18 +91,20 @@ void end_page_by_signals() {
 }
 
 void serve_page(const ServedPage& page) {
-    const std::string host = page.place.host.value_or("127.0.0.1"), &token = page.readers.token;
+    end_by_signals();
+    const Readers readers{.flag = page.flag, .token = page.place.host ? random_token() : ""};
+    const std::string host = page.place.host.value_or("127.0.0.1");
     const auto answer = [&](const HttpRequest& request) {
-        return page.readers.allow(request) ? page.answer(request) : page.readers.refusal();
+        return readers.allow(request) ? page.answer(request) : readers.refusal();
     };
     const HttpService service = {.host = host,
                                  .port = page.place.port,
                                  .threads = page.threads,
                                  .headers = kHeaders,
                                  .answer = answer};
-    const HttpServer server(service, page.readers.flag);
+    const HttpServer server(service, page.flag);
     const std::string address = fmt::format("http://{}:{}/{}", shown_host(host), server.port,
-                                            token.empty() ? "" : "?token=" + token);
+                                            readers.token.empty() ? "" : "?token=" + readers.token);
     print("{}\n{}; Ctrl-C ends\n", address, page.about());
     fflush(stdout);
     while (!end_asked) {

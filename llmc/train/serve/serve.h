@@ -32,14 +32,9 @@ struct PagePlace {
     std::optional<std::string> host = {};  // address to bind, whose readers need a token; none: 127.0.0.1
 };
 
-// Makes SIGINT and SIGTERM end serve_page(), and a closed connection no end of the program.
-void end_page_by_signals();
-// A token where `place` names a host.
-Readers readers_of(const PagePlace& place, const char* flag);
-
 struct ServedPage {
-    PagePlace place;
-    const Readers& readers;
+    const char* flag;                                      // of the program: "--watch"
+    PagePlace place;                                       // where it names a host, readers need a token
     int threads;                                           // requests at once
     std::function<HttpAnswer(const HttpRequest&)> answer;  // called by many threads
     std::function<std::string()> about;  // what is printed below the address, once the page is served
@@ -48,5 +43,5 @@ struct ServedPage {
     std::function<void()> end = [] {};   // has to end the streams, which the server waits for
 };
 
-// Serves until a signal asks for the end. Prints the address.
+// Serves until SIGINT or SIGTERM. Prints the address. A closed connection does not end the program.
 void serve_page(const ServedPage& page);

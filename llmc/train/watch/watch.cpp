@@ -11,10 +11,8 @@ static constexpr int kMostThreads = 96;         // requests at once
 
 int watch_runs(const std::string& root, const PagePlace& place) {
     CHECK_INPUT(is_directory(root), "--watch={}: no such folder", root);
-    end_page_by_signals();
     std::string folder = root;
     while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
-    const Readers readers = readers_of(place, "--watch");
     Watcher watcher(folder);
     watcher.walk();
     const int threads = possible_threads(kMostThreads);
@@ -23,8 +21,8 @@ int watch_runs(const std::string& root, const PagePlace& place) {
         const int64_t runs = int64_t(watcher.runs().size());
         return fmt::format("watching {} below {}", counted(runs, "run"), for_terminal(folder));
     };
-    serve_page({.place = place,
-                .readers = readers,
+    serve_page({.flag = "--watch",
+                .place = place,
                 .threads = threads,
                 .answer = [&](const HttpRequest& request) { return service.answer(request); },
                 .about = about,

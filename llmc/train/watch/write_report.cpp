@@ -26,9 +26,7 @@ static std::string without_tags(const std::string& json) {
 
 // Two runs of one name are shown by their paths.
 static std::string name_of(const std::string& folder, std::set<std::string>& names) {
-    const std::filesystem::path path = std::filesystem::absolute(folder).lexically_normal();
-    const bool bare = !path.has_filename();
-    const std::string name = printable((bare ? path.parent_path() : path).filename().string());
+    const std::string name = name_of_run(std::filesystem::absolute(folder).string());
     if (names.insert(name).second) return name;
     std::string longer = printable(std::filesystem::path(folder).lexically_normal().string());
     if (longer.ends_with('/')) longer.pop_back();

@@ -1,14 +1,4 @@
-// ---- draw.js: elements of SVG, and what the drawings share
-
-const NAMESPACE = "http://www.w3.org/2000/svg";
-
-function svg(tag, {text, ...attributes} = {}, ...children) {
-  const element = document.createElementNS(NAMESPACE, tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  if (text !== undefined) element.textContent = text;
-  element.append(...children);
-  return element;
-}
+// ---- draw.js: what the drawings share
 
 const colour = i => COLOURS[darkScreen.matches ? "dark" : "light"][i];
 const pictureOf = id => byId(id).querySelector(".picture");

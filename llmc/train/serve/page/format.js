@@ -142,14 +142,15 @@ const variable = name => getComputedStyle(document.documentElement).getPropertyV
 
 const byId = id => document.getElementById(id);
 
-/** A new element. What comes from runs is set as text or as an attribute, never as HTML. */
-function make(tag, {text, ...attributes} = {}, ...children) {
-  const element = document.createElement(tag);
+/** Makes elements. What comes from runs is set as text or as an attribute, never as HTML. */
+const maker = namespace => (tag, {text, ...attributes} = {}, ...children) => {
+  const element = document.createElementNS(namespace, tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   if (text !== undefined) element.textContent = text;
   element.append(...children);
   return element;
-}
+};
+const make = maker("http://www.w3.org/1999/xhtml"), svg = maker("http://www.w3.org/2000/svg");
 
 /** A table. heads: [text, class of the column]; rows: elements tr. */
 function makeTable(heads, rows = []) {

@@ -141,15 +141,20 @@ function linesOf(run, spec, {place, range: [lo, hi], half, logy, many}) {
   });
 }
 
+/** Nothing is drawn outside of the axes, until restore(). */
+function clipToPlot({width, height}, c) {
+  c.save();
+  c.beginPath();
+  c.rect(EDGE.left, EDGE.top - 4, width - EDGE.right - EDGE.left + 4, height - EDGE.bottom - EDGE.top + 5);
+  c.clip();
+}
+
 function drawChart(chart) {
   const {width, height} = chart, c = fitCanvas(chart.canvas, width, height);
   const right = width - EDGE.right, low = height - EDGE.bottom;
   if (width < 80) return;
   drawAxes(chart, c, right, low);
-  c.save();
-  c.beginPath();
-  c.rect(EDGE.left, EDGE.top - 4, right - EDGE.left + 4, low - EDGE.top + 5);
-  c.clip();
+  clipToPlot(chart, c);
   drawReferences(chart, c, right);
   c.lineJoin = chart.many ? "bevel" : "round";
   for (const line of chart.lines) {
@@ -265,31 +270,25 @@ function marksOf(chart, of) {
     .filter(m => m.x >= EDGE.left - 1 && m.x <= chart.width - EDGE.right + 1);
 }
 
+// From the foot of the mark. The others are filled; a restart also has a line to the top.
+const SHAPES = {
+  checkpoint: "M0-4L3 0L0 4L-3 0", skipped: "M-3-9L3-3M3-9L-3-3", spike: "M-4-11L0-19L4-11",
+};
+
 function drawMarks(chart, c, of) {
   const low = chart.height - EDGE.bottom;
-  for (const mark of marksOf(chart, of)) {
-    const {x, kind} = mark;
-    c.fillStyle = c.strokeStyle = ["skipped", "spike"].includes(kind) ? variable("--bad") : colourOf(mark.run);
+  for (const {x, kind, run} of marksOf(chart, of)) {
+    const restart = `M0${EDGE.top + 6 - low}L-4${EDGE.top - 1 - low}H4`, path = new Path2D(SHAPES[kind] ?? restart);
+    c.fillStyle = c.strokeStyle = ["skipped", "spike"].includes(kind) ? variable("--bad") : colourOf(run);
+    c.save();
+    c.translate(x, low);
     c.lineWidth = 1.4;
-    c.beginPath();
-    if (kind === "checkpoint") {
-      c.moveTo(x, low - 4), c.lineTo(x + 3, low), c.lineTo(x, low + 4), c.lineTo(x - 3, low);
-      c.fill();
-    } else if (kind === "skipped") {
-      c.moveTo(x - 3, low - 9), c.lineTo(x + 3, low - 3), c.moveTo(x + 3, low - 9), c.lineTo(x - 3, low - 3);
-      c.stroke();
-    } else if (kind === "spike") {
-      c.moveTo(x - 4, low - 11), c.lineTo(x, low - 19), c.lineTo(x + 4, low - 11);
-      c.fill();
-    } else {
+    if (kind === "skipped") c.stroke(path); else c.fill(path);
+    if (!SHAPES[kind]) {
       c.globalAlpha = 0.55, c.lineWidth = 1;
       c.setLineDash([2, 3]);
-      c.moveTo(x, EDGE.top), c.lineTo(x, low);
-      c.stroke();
-      c.setLineDash([]), c.globalAlpha = 1;
-      c.beginPath();
-      c.moveTo(x, EDGE.top + 6), c.lineTo(x - 4, EDGE.top - 1), c.lineTo(x + 4, EDGE.top - 1);
-      c.fill();
+      c.stroke(new Path2D(`M0${EDGE.top - low}V0`));
     }
+    c.restore();
   }
 }

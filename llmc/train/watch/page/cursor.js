@@ -29,11 +29,8 @@ function readingOrder() {
 function drawCursor(chart, order) {
   const {width, height} = chart;
   if (!width) return;
-  const c = fitCanvas(chart.overlay, width, height), low = height - EDGE.bottom, right = width - EDGE.right;
-  c.save();
-  c.beginPath();
-  c.rect(EDGE.left, EDGE.top - 4, right - EDGE.left + 4, low - EDGE.top + 5);
-  c.clip();
+  const c = fitCanvas(chart.overlay, width, height);
+  clipToPlot(chart, c);
   drawHighlight(chart, c);
   if (chart.drag?.box) {
     const {x0, y0, x1, y1} = chart.drag.box;
@@ -46,7 +43,7 @@ function drawCursor(chart, order) {
     const x = Math.round(chart.place(state.cursor.at)) + 0.5;
     c.strokeStyle = variable("--muted"), c.lineWidth = 1;
     c.beginPath();
-    c.moveTo(x, EDGE.top), c.lineTo(x, low);
+    c.moveTo(x, EDGE.top), c.lineTo(x, height - EDGE.bottom);
     c.stroke();
     const dots = rows.filter(r => !r.beyond && (rows.length <= 40 || (order.get(r.line.run.name) ?? READ) < READ));
     for (const {line, x, y} of dots) {

@@ -13,36 +13,36 @@ function defaults() {
   };
 }
 
+const setOf = texts => new Set(texts.filter(Boolean)), sorted = set => [...set].sort();
+
+// Members of the state in the address: name, key, from its texts (and the default), to texts. A set without
+// elements that differs from the default is one empty text.
+const IN_ADDRESS = [
+  ["axis", "x", ([text], axis) => Object.hasOwn(AXES, text) ? text : axis, axis => [axis]],
+  ["logx", "logx", ([text]) => text === "1", on => [Number(on)]],
+  ["smooth", "smooth", ([text]) => Math.min(100, Math.max(0, Number(text) || 0)), percent => [percent]],
+  ["marks", "marks", ([text]) => text !== "0", on => [Number(on)]],
+  ["zoom", "zoom", ([text]) => zoomOf(text.split(":").map(Number)),
+    zoom => zoom ? [zoom.map(v => Number(v.toPrecision(8))).join(":")] : []],
+  ["words", "filter", ([text]) => text, words => [words]], ["sort", "sort", ([text]) => text, column => [column]],
+  ["down", "down", ([text]) => text === "1", on => [Number(on)]],
+  ["pins", "pin", setOf, sorted], ["off", "off", setOf, sorted], ["references", "ref", setOf, sorted],
+  ["logy", "logy", setOf, sorted],
+];
+
+const zoomOf = zoom => zoom.length === 2 && zoom.every(isNumber) && zoom[0] < zoom[1] ? zoom : null;
+
 function readAddress() {
   const p = new URLSearchParams(location.hash.slice(1)), d = defaults();
-  const list = (key, otherwise) => p.has(key) ? new Set(p.getAll(key).filter(Boolean)) : otherwise;
-  const zoom = (p.get("zoom") ?? "").split(":").map(Number);
-  Object.assign(state, {
-    axis: Object.hasOwn(AXES, p.get("x") ?? "") ? p.get("x") : d.axis,
-    logx: p.get("logx") === "1",
-    smooth: p.has("smooth") ? Math.min(100, Math.max(0, Number(p.get("smooth")) || 0)) : d.smooth,
-    marks: p.get("marks") !== "0",
-    zoom: zoom.length === 2 && zoom.every(isNumber) && zoom[0] < zoom[1] ? zoom : null,
-    off: list("off", d.off), references: list("ref", d.references), logy: list("logy", d.logy),
-    words: p.get("filter") ?? "", pins: list("pin", d.pins), sort: p.get("sort") ?? "", down: p.get("down") === "1",
-  });
+  for (const [name, key, read] of IN_ADDRESS) state[name] = p.has(key) ? read(p.getAll(key), d[name]) : d[name];
 }
 
 function writeAddress() {
   const p = new URLSearchParams(), d = defaults();
-  if (state.axis !== d.axis) p.set("x", state.axis);
-  if (state.logx) p.set("logx", "1");
-  if (state.smooth !== d.smooth) p.set("smooth", state.smooth);
-  if (!state.marks) p.set("marks", "0");
-  if (state.zoom) p.set("zoom", state.zoom.map(v => Number(v.toPrecision(8))).join(":"));
-  for (const [key, text] of [["filter", state.words], ["sort", state.sort], ["down", state.down ? "1" : ""]]) {
-    if (text) p.set(key, text);
-  }
-  for (const name of state.pins) p.append("pin", name);
-  for (const name of state.off) p.append("off", name);
-  for (const name of state.references) p.append("ref", name);
-  if ([...state.logy].sort().join() !== [...d.logy].sort().join()) {
-    for (const name of state.logy.size ? state.logy : [""]) p.append("logy", name);
+  for (const [name, key, , write] of IN_ADDRESS) {
+    const texts = write(state[name]);
+    if (texts.join() === write(d[name]).join()) continue;
+    for (const text of texts.length ? texts : [""]) p.append(key, text);
   }
   const hash = p.toString();
   if (hash !== location.hash.slice(1)) {
