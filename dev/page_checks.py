@@ -4,7 +4,7 @@
     dev/page_checks.py live | views | many | report RUN [TEXT]
 
 A line per check that fails, and exit code 1; the last line counts. Exit code 3: no Chromium. `report` looks
-at RUN/report.html, which scripts/report.py has written, and finds TEXT in it as text.
+at RUN/report.html, which ./train_gpt RUN --report has written, and finds TEXT in it as text.
 """
 import json
 import os

@@ -76,10 +76,7 @@ bool EnergyMeter::Nvml::open(const std::string& id, const char* path) {
     return find(library, "nvmlDeviceGetPowerUsage", power) && read(&ignored);
 }
 
-EnergyMeter::EnergyMeter() = default;
 EnergyMeter::~EnergyMeter() = default;
-EnergyMeter::EnergyMeter(EnergyMeter&&) noexcept = default;
-EnergyMeter& EnergyMeter::operator=(EnergyMeter&&) noexcept = default;
 
 EnergyMeter::EnergyMeter(const std::string& bus_id, const char* library) {
     if (bus_id.empty()) return;

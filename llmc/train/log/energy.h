@@ -7,12 +7,9 @@
 // Counts a device for the first rank of a process on the device; other ranks of the process read zeros: the
 // sum over ranks is the sum over devices. Processes sharing a device each count its whole energy.
 struct EnergyMeter {
-    EnergyMeter();
     // bus_id: "0000:17:00.0"; empty: a device unknown to NVML.
     explicit EnergyMeter(const std::string& bus_id, const char* library = "libnvidia-ml.so.1");
     ~EnergyMeter();
-    EnergyMeter(EnergyMeter&&) noexcept;
-    EnergyMeter& operator=(EnergyMeter&&) noexcept;
 
     void start();           // counts from here on; energy since the last reading is dropped
     void read();            // adds the energy since the last reading

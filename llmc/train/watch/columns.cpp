@@ -20,17 +20,14 @@ std::vector<double>& Columns::column(const std::string& name) {
     return values.emplace_back(rows(), NAN);
 }
 
-void Columns::add(MeasuredRow row, bool mark) {
+void Columns::add(MeasuredRow row) {
     if (rows() >= most + most / 2) thin();
     for (const auto& [name, value] : row) {
         if (names.size() >= kMostColumns && !find(name)) continue;
         std::vector<double>& column = this->column(name);
         if (column.size() == rows()) column.push_back(value);       // the first of two equal keys counts
     }
-    mark = mark && marks_ < kMarked;
-    marks_ += mark;
     index.push_back(seen - 1);
-    marked.push_back(mark);
     for (auto& column : values) column.resize(rows(), NAN);
 }
 
@@ -42,7 +39,6 @@ void Columns::leave(const std::vector<size_t>& left) {
     };
     for (auto& column : values) pick(column);
     pick(index);
-    pick(marked);
     generation++;
 }
 
@@ -53,7 +49,7 @@ void Columns::thin() {
     for (;; stride_ *= 2) {
         left.clear();
         for (size_t i = 0; i < rows(); i++)
-            if (i >= newest || marked[i] || index[i] % stride_ == 0) left.push_back(i);
+            if (i >= newest || index[i] % stride_ == 0) left.push_back(i);
         if (left.size() <= most || stride_ > seen) break;
     }
     leave(left);

@@ -11,12 +11,9 @@ struct Columns {
     std::vector<std::string> names;                 // at most 64
     std::vector<std::vector<double>> values;        // of each name, a number per row; NaN: the row has none
     std::vector<uint64_t> index;                    // of each row in the file, among rows of its kind
-    std::vector<bool> marked;                       // rows that thinning never removes; at most kMarked
     uint64_t seen = 0;                              // rows in the file
     // Counts changes other than appended rows: new columns, thinnings.
     uint64_t generation = 0;
-
-    static constexpr size_t kMarked = 512;
 
     explicit Columns(size_t most = 2048) : most(most) {}
 
@@ -24,7 +21,7 @@ struct Columns {
     bool sampled() const { return seen > rows(); }
     const std::vector<double>* find(std::string_view name) const;
     // Appends a row. REQUIRES: the caller has counted the row in `seen`; its index is seen - 1.
-    void add(MeasuredRow row, bool marked = false);
+    void add(MeasuredRow row);
     void take(MeasuredRow row) {                    // counts and appends
         seen++;
         add(row);
@@ -35,7 +32,6 @@ struct Columns {
 
 private:
     uint64_t stride_ = 1;                           // of older rows: index % stride_ == 0
-    size_t marks_ = 0;
 
     std::vector<double>& column(const std::string& name);
     void thin();

@@ -77,9 +77,8 @@ void History::keep_train(const MetricsRow& row) {
     if (step < first_step || step > last_step) return;
     std::vector<Measured> kept = row.numbers;
     kept.emplace_back("seconds", seconds);
-    const bool skipped = row.number("skipped") > 0;
-    train.add(kept, skipped);
-    if (skipped)
+    train.add(kept);
+    if (row.number("skipped") > 0)
         mark(row, "skipped", fmt::format("step {} was skipped: its loss or gradient was not finite", step));
     metrics.set("train", row.numbers);
 }

@@ -2,6 +2,7 @@
 #include "llmc/train/log/energy.h"
 
 #include <cmath>
+#include <optional>
 #include <thread>
 
 #include "test/fake_nvml.h"
@@ -38,10 +39,10 @@ TEST(power_times_time_where_there_is_no_counter) {
 
 TEST(unknown_where_nvml_does_not_answer) {
     const string full = fake_nvml("full", true, true);
-    EnergyMeter none, no_library(kFakeDevice, "libno-such.so"), no_device("0000:01:00.0", full.c_str()),
+    EnergyMeter no_library(kFakeDevice, "libno-such.so"), no_device("0000:01:00.0", full.c_str()),
         no_gpu("", full.c_str()), nothing(kFakeDevice, fake_nvml("nothing", false, false).c_str()),
         fails(kFakeDevice, fake_nvml("fails", true, true, "9").c_str());
-    for (EnergyMeter* meter : {&none, &no_library, &no_device, &no_gpu, &nothing, &fails})
+    for (EnergyMeter* meter : {&no_library, &no_device, &no_gpu, &nothing, &fails})
         EXPECT(!knows(*meter));
     EnergyMeter later(kFakeDevice, full.c_str());
     EXPECT(knows(later), "those before have taken the device");
@@ -50,11 +51,12 @@ TEST(unknown_where_nvml_does_not_answer) {
 TEST(a_device_counts_once) {
     const string path = fake_nvml("once", true, true);
     {
-        EnergyMeter first(kFakeDevice, path.c_str()), second(kFakeDevice, path.c_str());
-        first.start(), second.start();
-        first.read(), second.read();
-        EXPECT(first.take() > 0 && second.take() == 0);
-        first = EnergyMeter();
+        std::optional<EnergyMeter> first(std::in_place, kFakeDevice, path.c_str());
+        EnergyMeter second(kFakeDevice, path.c_str());
+        first->start(), second.start();
+        first->read(), second.read();
+        EXPECT(first->take() > 0 && second.take() == 0);
+        first.reset();
     }
     EnergyMeter third(kFakeDevice, path.c_str());
     EXPECT(knows(third));

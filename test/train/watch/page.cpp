@@ -28,7 +28,7 @@ TEST(page_has_no_address_outside) { expect_no_address_outside(std::string(watch_
 TEST(page_has_scores_health_marks_and_ranks) { expect_page_checks("dev/page_panels.py"); }
 
 // ---------------------------------------------------------------------------------------------------------
-// scripts/report.py
+// ./train_gpt RUN... --report
 
 static const std::string kHostile = "<img src=x onerror=window.hit=1>";
 static const std::string kText = "</script><script>window.hit=2</script><!-- " + kHostile;
@@ -56,7 +56,7 @@ static void write_run(const std::string& dir, int steps) {
 TEST(report_is_one_file_that_shows_the_run) {
     const std::string f = made("reports");
     for (const auto& [name, steps] : {std::pair{kHostile, 40}, {std::string("long"), 9000}}) {
-        const std::string dir = f + "/" + name, report = python() + " -I scripts/report.py " + quoted(dir);
+        const std::string dir = f + "/" + name, report = "./train_gpt " + quoted(dir) + " --report";
         write_run(dir, steps);
         const auto ran = test::run(report);
         EXPECT(ran.code == 0 && has(ran.out, "6 damaged lines"), "%s%s", ran.out.c_str(), ran.err.c_str());
@@ -73,7 +73,7 @@ TEST(report_is_one_file_that_shows_the_run) {
 TEST(report_has_the_page_of_the_server) {
     const std::string f = made("joined"), out = f + "/out.html";
     write_run(f, 12);
-    const auto ran = test::run(python() + " scripts/report.py " + f + " --out=" + out);
+    const auto ran = test::run("./train_gpt " + f + " --report=" + out);
     EXPECT(ran.code == 0 && has(ran.out, out), "%s%s", ran.out.c_str(), ran.err.c_str());
     const std::string page = test::run("awk -f dev/make/join.awk llmc/train/watch/page.html").out;
     const std::string data = "<script type=\"application/json\" id=\"data\">";
@@ -93,7 +93,7 @@ TEST(report_has_several_runs) {
     const std::string f = made("several"), out = f + "/out.html";
     write_run(f + "/a/run", 12);
     write(f + "/b/run/metrics.jsonl", test::val_row(10) + test::val_row(20) + "{\"event\":\"val\"}\n");
-    const auto ran = test::run(python() + " scripts/report.py " + f + "/a/run " + f + "/b/run/ --out=" + out);
+    const auto ran = test::run("./train_gpt " + f + "/a/run " + f + "/b/run/ --report=" + out);
     EXPECT(ran.code == 0 && has(ran.out, "7 damaged lines"), "%s%s", ran.out.c_str(), ran.err.c_str());
     const auto data = data_of(read(out));
     EXPECT(data.size() == 2 && data[0]["run"] == "run" && data[1]["run"] == f + "/b/run", "%s",
@@ -108,16 +108,16 @@ TEST(report_errors_are_one_line) {
     std::filesystem::create_directories(f + "/nothing");
     write_run(f + "/a", 12);
     const std::pair<std::string, std::string> mistakes[] = {
-        {"/none", "none: cannot be opened: No such file"},
-        {"/nothing", "nothing' has no metrics.jsonl"},
-        {"/empty", "no training or validation rows"},
-        {"/a --out=" + f + "/nowhere/x.html", "nowhere/x.html"},
-        {"/a --out=" + f, "is a device, a pipe or a folder"},
-        {"/a " + f + "/../report_errors/a " + f + "/a", "a is named twice"},
-        {"/a --out=/dev/full", "is a device, a pipe or a folder"}};
+        {"/none --report", "none: cannot be opened: No such file"},
+        {"/nothing --report", "nothing' has no metrics.jsonl"},
+        {"/empty --report", "no training or validation rows"},
+        {"/a --report=" + f + "/nowhere/x.html", "nowhere/x.html"},
+        {"/a --report=" + f, "is a device, a pipe or a folder"},
+        {"/a " + f + "/../report_errors/a " + f + "/a --report", "a is named twice"},
+        {"/a --report=/dev/full", "is a device, a pipe or a folder"}};
     for (const auto& [args, words] : mistakes) {
-        const auto ran = test::run(python() + " scripts/report.py " + f + args);
-        EXPECT(ran.code == 78 && has(ran.err, words) && !has(ran.err, "Traceback"), "%s: exit %d: %s",
+        const auto ran = test::run("./train_gpt " + f + args);
+        EXPECT(ran.code == 78 && has(ran.err, words), "%s: exit %d: %s",
                args.c_str(), ran.code, ran.err.c_str());
     }
     const auto missing = test::run("awk -f dev/make/join.awk " + f + "/page.html");

@@ -93,19 +93,10 @@ function drawMap(place, run, rows, path, at) {
 // ---- the panel
 
 function makeHealth(panel) {
-  const picker = make("div", {class: "picker"});
-  const choose = key => value => {
-    Object.assign(chosen, {[key]: value}, key === "health" ? {row: null} : {});
-    showHealth();
-  };
-  runSelect(picker, "Run of the health", choose("health"));
-  runSelect(picker, "Statistic of the map", choose("measure"));
-  runSelect(picker, "Tensors of the map", choose("kind"));
-  const slider = make("input", {type: "range", min: 0, step: 1, "aria-label": "Step of the health"});
-  slider.addEventListener("input", () =>
-    choose("row")(Number(slider.value) === Number(slider.max) ? null : Number(slider.value)));
-  picker.append(slider, make("span", {class: "muted"}));
-  panel.append(picker, make("div"), make("div"));
+  const selects = [["Run of the health", "health"], ["Statistic of the map", "measure"],
+    ["Tensors of the map", "kind"]];
+  panel.append(makePicker(selects, ["Step of the health", "row"], showHealth, make("span", {class: "muted"})),
+    make("div"), make("div"));
 }
 
 const LARGEST_OF_ALL = "largest of each layer";

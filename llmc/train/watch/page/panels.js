@@ -136,12 +136,22 @@ function showTable() {
 // runs; places in their lists, null: the newest; what the map of health shows
 const chosen = {text: null, at: null, health: null, row: null, measure: null, kind: null};
 
-/** A select that keeps its choice. */
-function runSelect(place, label, onChange) {
-  const select = make("select", {"aria-label": label});
-  select.addEventListener("change", () => onChange(select.value));
-  place.append(select);
-  return select;
+/** Selects of members of `chosen`, each [label, member], and a slider of the member `at`; its end is the newest. */
+function makePicker(selects, [label, at], show, more) {
+  const choose = (member, value) => {
+    if (member === selects[0][1]) chosen[at] = null;            // another run
+    chosen[member] = value;
+    show();
+  };
+  const slider = make("input", {type: "range", min: 0, step: 1, "aria-label": label});
+  slider.addEventListener("input", () =>
+    choose(at, Number(slider.value) === Number(slider.max) ? null : Number(slider.value)));
+  const lists = selects.map(([label, member]) => {
+    const select = make("select", {"aria-label": label});
+    select.addEventListener("change", () => choose(member, select.value));
+    return select;
+  });
+  return make("div", {class: "picker"}, ...lists, slider, more);
 }
 
 function fillSelect(select, names, value) {
@@ -169,16 +179,6 @@ function showTexts() {
 }
 
 function makeTexts(panel) {
-  const picker = make("div", {class: "picker"});
-  runSelect(picker, "Run of the texts", name => {
-    Object.assign(chosen, {text: name, at: null});
-    showTexts();
-  });
-  const slider = make("input", {type: "range", min: 0, step: 1, "aria-label": "Step of the text"});
-  slider.addEventListener("input", () => {
-    chosen.at = Number(slider.value) === Number(slider.max) ? null : Number(slider.value);
-    showTexts();
-  });
-  picker.append(slider, make("output", {class: "muted"}));
-  panel.append(picker, make("pre", {tabindex: "0", "aria-label": "Text"}));
+  panel.append(makePicker([["Run of the texts", "text"]], ["Step of the text", "at"], showTexts,
+    make("output", {class: "muted"})), make("pre", {tabindex: "0", "aria-label": "Text"}));
 }
