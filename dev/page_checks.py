@@ -29,9 +29,9 @@ def live():
     server = fake_watch.Server(token="a b&c")
     server.send("run", fake_watch.run_object("a", 200, 400, 1, "training"))
     hostile = fake_watch.run_object(HOSTILE, 100, 100, 2)
-    tasks = {"__proto__": hostile["tasks"]["hellaswag"], HOSTILE: hostile["tasks"]["hellaswag"]}
-    server.send("run", {**hostile, "samples": [{"step": 100, "text": TEXT}], "tasks": tasks,
-                        "evals": {"piqa": {"step": [100, 50], "accuracy": [0.6, 0.55]}}})
+    tasks = {"__proto__": hostile["tasks"]["hellaswag"], HOSTILE: hostile["tasks"]["hellaswag"],
+             "piqa": {"step": [100, 50], "accuracy": [0.6, 0.55]}}
+    server.send("run", {**hostile, "samples": [{"step": 100, "text": TEXT}], "tasks": tasks})
     address = server.address + "?token=a+b%26c#x=constructor&smooth=-7&zoom=9:x&off=nobody"
     with Page() as page:
         page.open(address)

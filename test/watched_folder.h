@@ -64,7 +64,6 @@ struct KnownRuns {
         for (const char* key : {"train", "val", "comm", "memory"}) append_columns(mine[key], run[key]);
         for (const auto& [task, columns] : run["tasks"].items())
             append_columns(mine["tasks"][task], columns);
-        if (run.contains("evals")) mine["evals"] = run["evals"];
         for (const char* key : {"samples", "marks", "health"})
             mine[key].insert(mine[key].end(), run[key].begin(), run[key].end());
         for (const char* key : {"state", "start", "done", "sampled", "ranks"}) mine[key] = run[key];

@@ -45,12 +45,8 @@ uint64_t History::generation() const {
     return sum;
 }
 
-std::string mark_json(const MetricsRow& row, const char* kind, const std::string& text) {
-    return JsonObject().add("step", row.number("step")).add("kind", kind).add("text", text).str();
-}
-
 void History::mark(const MetricsRow& row, const char* kind, const std::string& text) {
-    marks.add(mark_json(row, kind, text));
+    marks.add(JsonObject().add("step", row.number("step")).add("kind", kind).add("text", text).str());
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -115,12 +111,7 @@ void History::begun(const MetricsRow& row) {
     mark(row, "restart", fmt::format("resumed at {}", row.number("step")));
 }
 
-void History::evaluated(const MetricsRow& row) {
-    if (row.event == "val") {
-        val.take(row.numbers);
-        metrics.set("val", row.numbers);
-        return;
-    }
+void History::score(const MetricsRow& row) {
     const std::string name(row.text("task"));
     if (name.empty() || (!tasks.contains(name) && tasks.size() >= kMostTasks)) return;
     const auto [place, added] = tasks.try_emplace(name, train.most);
@@ -157,7 +148,11 @@ void History::other(const MetricsRow& row) {
         count_train(row.number("ms"));
         keep_train(row);
     } else if (row.event == "start" || row.event == "resume") begun(row);
-    else if (row.event == "val" || row.event == "task") evaluated(row);
+    else if (row.event == "task") score(row);
+    else if (row.event == "val") {
+        val.take(row.numbers);
+        metrics.set("val", row.numbers);
+    }
     else if (row.event == "memory") note_memory(row);
     else if (row.event == "spike") mark(row, "spike", spike_text(row));
     else if (row.event == "comm") comm.take(row.numbers);

@@ -22,9 +22,6 @@ struct Newest {
     std::string text(uint64_t from) const;      // a JSON list of the values from number `from` on
 };
 
-// {"step":120,"kind":"skipped","text":".."}, of the row's step.
-std::string mark_json(const MetricsRow& row, const char* kind, const std::string& text);
-
 struct History {
     // Of the train rows before an offset of the file: the last step, seconds in their steps.
     struct Place { double step; uint64_t offset; double seconds; };
@@ -33,7 +30,8 @@ struct History {
     Columns memory{4096};                       // plan_bytes, and peak_bytes so far
     static constexpr size_t kMostTasks = 200;
     std::map<std::string, Columns> tasks;       // by name; of the first kMostTasks
-    Newest samples{.most = 20000}, marks, health{.most = 100};      // health: rows health and grad_norms
+    Newest samples{.most = 20000}, health{.most = 100};     // health: rows health and grad_norms
+    Newest marks{.most = 2000};                 // {"step":120,"kind":"skipped","text":".."}
     std::string start, done;                    // the latest start or resume row, the done row; JSON
     bool ended = false;                         // by the row done
     double seconds = 0;                         // in training steps
@@ -49,6 +47,9 @@ struct History {
     // Adds whole lines, which begin at `offset` of the file. Of the train rows only each `every`-th is kept
     // (index % every == 0), the last one of `lines`, and skipped steps. Rows of other kinds are all kept.
     void feed(std::string_view lines, uint64_t offset, uint64_t every = 1);
+    // Of rows of checkpoints.jsonl; of evals.jsonl, where scores of training stand a second time.
+    void checkpoint(const MetricsRow& row) { mark(row, "checkpoint", std::string(row.text("dir"))); }
+    void score(const MetricsRow& row);
     // Grows with each change that appends nothing.
     uint64_t generation() const;
 
@@ -61,7 +62,6 @@ private:
     void train_line(std::string_view line, bool keep);
     void keep_train(const MetricsRow& row);
     void other(const MetricsRow& row);
-    void evaluated(const MetricsRow& row);
     void begun(const MetricsRow& row);
     void mark(const MetricsRow& row, const char* kind, const std::string& text);
     void note_memory(const MetricsRow& row);

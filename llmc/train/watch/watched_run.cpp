@@ -90,6 +90,7 @@ static void read_all(WatchedRun& run, int fd) {
     tail.read(fd, [&](std::string_view lines) { history.feed(lines, tail.position, every); });
     const std::lock_guard lock(run.mutex);
     run.tail = std::move(tail);
+    run.checkpoint_tail = run.eval_tail = {};
     replace_history(run, std::move(history));
     run.loading = false;
 }
@@ -108,49 +109,25 @@ static bool read_more(WatchedRun& run, int fd) {
     return same;
 }
 
-// Follows a file beside metrics.jsonl. take(row): of each row with a step. clear(): the file is another one.
-template <class Take, class Clear>
-static void follow(WatchedRun& run, const Fd& file, Tail& tail, Take take, Clear clear) {
+// New rows of a file beside metrics.jsonl that have a step join the history. Where the file is another one,
+// everything is read anew.
+static void follow(WatchedRun& run, const Fd& file, Tail& tail, void (History::*take)(const MetricsRow&)) {
     const std::lock_guard lock(run.mutex);
     const auto take_lines = [&](std::string_view lines) {
         each_metrics_row(lines, [&](const MetricsRow& row) {
             if (std::isnan(row.number("step"))) return;
-            take(row);
+            (run.history.*take)(row);
             run.version++;
         });
     };
-    if (file ? tail.read(file.fd, take_lines) : tail.position == 0) return;
-    tail = {};
-    clear();
-    run.version++;
-    if (file) tail.read(file.fd, take_lines);
+    if (!(file ? tail.read(file.fd, take_lines) : tail.position == 0)) run.loading = true;
 }
 
-static void read_checkpoints(WatchedRun& run, const std::string& folder) {
-    const auto take = [&](const MetricsRow& row) {
-        run.checkpoints.add(mark_json(row, "checkpoint", std::string(row.text("dir"))));
-    };
-    const auto clear = [&] {
-        run.checkpoints = {};
-        run.replaced++;
-    };
-    follow(run, open_below(folder, run.path + "checkpoints.jsonl"), run.checkpoint_tail, take, clear);
-}
-
-bool read_evals(WatchedRun& run, const std::string& folder) {
-    const uint64_t before = run.evals_version;  // this thread alone changes it
-    const auto take = [&](const MetricsRow& row) {
-        const std::string task(row.text("task"));
-        if (task.empty() || (!run.evals.contains(task) && run.evals.size() >= History::kMostTasks)) return;
-        run.evals[task].take(row.numbers);
-        run.evals_version++;
-    };
-    const auto clear = [&] {
-        run.evals.clear();
-        run.evals_version++;
-    };
-    follow(run, open_below(folder, run.path + "evals.jsonl"), run.eval_tail, take, clear);
-    return run.evals_version != before;
+void read_beside(WatchedRun& run, const std::string& folder) {
+    if (run.loading) return;
+    const auto file = [&](const char* name) { return open_below(folder, run.path + name); };
+    follow(run, file("checkpoints.jsonl"), run.checkpoint_tail, &History::checkpoint);
+    follow(run, file("evals.jsonl"), run.eval_tail, &History::score);
 }
 
 // A JSON file of the run, on one line; null where it is no JSON.
@@ -177,18 +154,17 @@ void read_run(WatchedRun& run, const std::string& folder) {
     if (!file) return;
     read_config(run, folder);
     if (run.loading || !read_more(run, file.fd)) read_all(run, file.fd);
-    read_checkpoints(run, folder);
+    read_beside(run, folder);
 }
 
-bool read_life(WatchedRun& run, const std::string& folder) {
+void read_life(WatchedRun& run, const std::string& folder) {
     const std::optional<bool> locked = is_locked(open_below(folder, run.path + kLockFile));
     std::string ranks = read_ranks(folder, run.path, locked == false ? kBriefly : kLong);
     const std::lock_guard lock(run.mutex);
-    if (ranks == run.ranks && locked == run.locked) return false;
+    if (ranks == run.ranks && locked == run.locked) return;
     run.ranks = std::move(ranks);
     run.locked = locked;
     run.version++;
-    return true;
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -217,24 +193,11 @@ static std::string additions(const Columns& table, size_t& sent, size_t most = S
     return columns_json(table, std::exchange(sent, table.rows()), most);
 }
 
-static std::string marks_json(const WatchedRun& run, SentRun& sent) {
-    const std::string marks = additions(run.history.marks, sent.marks);
-    const std::string checkpoints = additions(run.checkpoints, sent.checkpoints);
-    const bool both = marks.size() > 2 && checkpoints.size() > 2;
-    return marks.substr(0, marks.size() - 1) + (both ? "," : "") + checkpoints.substr(1);
-}
-
 static std::string tasks_json(const History& history, SentRun& sent) {
     JsonObject all;
     for (const auto& [name, scores] : history.tasks)
         if (size_t& rows = sent.rows["tasks/" + name]; rows != scores.rows())
             all.raw(name, additions(scores, rows));
-    return all.str();
-}
-
-static std::string evals_json(const WatchedRun& run) {
-    JsonObject all;
-    for (const auto& [task, scores] : run.evals) all.raw(task, columns_json(scores));
     return all.str();
 }
 
@@ -252,9 +215,8 @@ std::string run_json(WatchedRun& run, SentRun& sent, size_t most) {
     for (const auto& [name, table] : kTables)
         all.raw(name, additions(h.*table, sent.rows[name], table == &History::train ? most : SIZE_MAX));
     all.add("sampled", h.train.sampled()).raw("tasks", tasks_json(h, sent));
-    if (std::exchange(sent.evals, run.evals_version) != run.evals_version) all.raw("evals", evals_json(run));
     all.raw("health", additions(h.health, sent.health)).raw("samples", additions(h.samples, sent.samples));
-    all.raw("marks", marks_json(run, sent)).raw("ranks", run.ranks);
+    all.raw("marks", additions(h.marks, sent.marks)).raw("ranks", run.ranks);
     if (h.train.rows() > most) sent.version = sent.generation = 0;
     return all.str();
 }

@@ -18,9 +18,6 @@ struct WatchedRun {
     std::mutex mutex;                   // guards the members below
     History history;
     Tail tail, checkpoint_tail, eval_tail;
-    Newest checkpoints;                 // marks
-    std::map<std::string, Columns> evals;       // by task: rows of evals.jsonl, in the order of the file
-    uint64_t evals_version = 0;                 // grows with `evals`
     std::string config = "null", ranks = "null";
     std::string state;                  // at the latest look; empty: not yet read
     std::optional<bool> locked;                 // a process holds the run's lock; null: unknown
@@ -35,15 +32,14 @@ struct WatchedRun {
 // Fills the history by rows at evenly spaced places of a long metrics.jsonl, before it is read to its end.
 // False: the file is short, or gone.
 bool view_run(WatchedRun& run, const std::string& folder);
-// Reads new bytes of the run's files, except the ranks' and evals.jsonl.
+// Reads new bytes of the run's files, except the ranks'.
 void read_run(WatchedRun& run, const std::string& folder);
 
-// Reads whether the run's processes live: the run's lock, and the files of its ranks. True: an answer differs
-// from the last call's.
-bool read_life(WatchedRun& run, const std::string& folder);
-// Reads new rows of evals.jsonl: scores of --evaluate, and of training, which are in metrics.jsonl as well.
-// True: the rows have changed.
-bool read_evals(WatchedRun& run, const std::string& folder);
+// Reads whether the run's processes live: the run's lock, and the files of its ranks.
+void read_life(WatchedRun& run, const std::string& folder);
+// Reads new rows of checkpoints.jsonl, and of evals.jsonl: scores of --evaluate, and of training, which are
+// in metrics.jsonl as well.
+void read_beside(WatchedRun& run, const std::string& folder);
 
 // Seconds since metrics.jsonl was written, and the run's state:
 //     done        by its last row
@@ -59,7 +55,7 @@ struct SentRun {
     uint64_t id = 0;                    // 0: nothing yet
     uint64_t version = 0, generation = 0;
     std::map<std::string, size_t> rows = {};        // of kTables, and "tasks/piqa"
-    uint64_t samples = 0, marks = 0, checkpoints = 0, health = 0, evals = 0;
+    uint64_t samples = 0, marks = 0, health = 0;
 };
 // The run as a line of JSON: whole, with "reset":true, or its additions since `sent`; updates `sent`. most:
 // limit of train rows, for a page's first picture of many runs. If rows are left out, the next call sends the

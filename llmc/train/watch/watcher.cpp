@@ -149,7 +149,7 @@ bool Watcher::read(const std::vector<std::shared_ptr<WatchedRun>>& changed) {
     return !viewed && next >= changed.size();
 }
 
-// Whether the run's metrics.jsonl is to be read. Notes a change of its state.
+// Whether the run's metrics.jsonl is to be read. A change of its state is a new version.
 bool Watcher::look_at(WatchedRun& run) {
     const FileState now = file_state(folder + "/" + run.path + "metrics.jsonl");
     if (!now.there) {
@@ -160,7 +160,6 @@ bool Watcher::look_at(WatchedRun& run) {
     if (const char* const state = state_of(run); !run.loading && run.state != state) {
         run.state = state;
         run.version++;
-        note_change();
     }
     return run.loading || now != run.tail.file;
 }
@@ -170,8 +169,13 @@ bool Watcher::look(bool walks) {
     if (walks) walk();
     std::vector<std::shared_ptr<WatchedRun>> changed;
     for (const auto& [name, run] : runs()) {
+        const uint64_t before = run->version;
+        if (walks) {
+            read_life(*run, folder);
+            read_beside(*run, folder);
+        }
         if (look_at(*run)) changed.push_back(run);
-        if (walks && (read_life(*run, folder) | read_evals(*run, folder))) note_change();
+        if (run->version != before) note_change();
     }
     const double end = seconds_now();
     if (walks) next_walk_ = end + std::max(kWalk, 10 * (end - begin));

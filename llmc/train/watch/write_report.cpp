@@ -39,9 +39,7 @@ static std::string read_whole_run(uint64_t id, const std::string& name, const st
                                   uint64_t& damaged) {
     WatchedRun run(id, name, "");
     run.whole = true;
-    run.checkpoints.most = run.checkpoints.most_bytes = SIZE_MAX;
     read_run(run, folder);
-    read_evals(run, folder);
     read_life(run, folder);
     CHECK_INPUT(!run.loading, "--report: run.dir '{}' has no metrics.jsonl; train first, or name another run "
                 "by --run.dir=DIR", folder);

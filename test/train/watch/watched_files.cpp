@@ -198,21 +198,20 @@ TEST(scores_of_an_evaluation_are_sent) {
     write_text(root + "/a/metrics.jsonl", start_row() + train_rows(1, 5));
     WatchedFolder f(root);
     f.update();
-    EXPECT(!f.page.runs["a"].contains("evals"), "%s", f.page.runs["a"]["evals"].dump().c_str());
+    EXPECT(f.page.runs["a"]["tasks"].empty(), "%s", f.page.runs["a"]["tasks"].dump().c_str());
     const auto row = [](int step, double accuracy) {
         const std::string text = R"({{"step":{},"task":"piqa","documents":20,"accuracy":{}}})";
         return fmt::format(fmt::runtime(text), step, accuracy) + "\n";
     };
     write_text(file, row(5, 0.5) + "no row\n" + row(2, 0.25));
     f.update();
-    EXPECT(f.page.runs["a"]["evals"]["piqa"]["accuracy"] == json({0.5, 0.25}) &&
-           f.page.runs["a"]["evals"]["piqa"]["step"] == json({5, 2}), "%s",
-           f.page.runs["a"]["evals"].dump().c_str());
-    EXPECT(f.page.runs["a"]["tasks"].empty(), "scores of --evaluate among those of training");
+    EXPECT(f.page.runs["a"]["tasks"]["piqa"]["accuracy"] == json({0.5, 0.25}) &&
+           f.page.runs["a"]["tasks"]["piqa"]["step"] == json({5, 2}), "%s",
+           f.page.runs["a"]["tasks"].dump().c_str());
     write_text(file, row(4, 0.75));
     f.update();
-    EXPECT(f.page.runs["a"]["evals"]["piqa"]["accuracy"] == json({0.75}), "%s",
-           f.page.runs["a"]["evals"].dump().c_str());
+    EXPECT(f.page.runs["a"]["tasks"]["piqa"]["accuracy"] == json({0.75}), "%s",
+           f.page.runs["a"]["tasks"].dump().c_str());
 }
 
 TEST(other_rows_are_shown) {

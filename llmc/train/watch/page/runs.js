@@ -17,7 +17,7 @@ function newRun(name) {
 
 function emptyTables() {
   return {...Object.fromEntries(TABLES.map(name => [name, {step: []}])), tasks: Object.create(null),
-    evals: Object.create(null), scores: Object.create(null), health: [], samples: [], marks: []};
+    scores: Object.create(null), health: [], samples: [], marks: []};
 }
 
 /** The first index whose step is at least `step`. */
@@ -79,20 +79,19 @@ function addHealth(list, more) {
   list.splice(0, list.length - 50);
 }
 
-/** Task -> scores by step: of training, and of --evaluate where training has none for the step. */
-function scoresOf(run) {
-  const scores = Object.create(null);
-  for (const task of new Set([...Object.keys(run.tasks), ...Object.keys(run.evals)])) {
-    const rows = new Map();
-    for (const table of [run.evals[task], run.tasks[task]]) {
-      table?.step.forEach((step, i) =>
-        rows.set(step, Object.fromEntries(Object.entries(table).map(([key, column]) => [key, drawable(column[i])]))));
-    }
-    const ordered = [...rows.values()].sort((a, b) => a.step - b.step);
-    const keys = new Set(ordered.flatMap(row => Object.keys(row)));
-    scores[task] = Object.fromEntries([...keys].map(key => [key, ordered.map(row => row[key] ?? NaN)]));
+/** Adds scores of a task to its rows by step, each step once: training's stand in two files. */
+function addScores(rows, columns) {
+  for (const [i, step] of (Array.isArray(columns?.step) ? columns.step : []).entries()) {
+    if (!isNumber(step) || rows.has(step)) continue;
+    rows.set(step, Object.fromEntries(Object.entries(columns).map(([key, column]) => [key, drawable(column[i])])));
   }
-  return scores;
+}
+
+/** Scores as a table, by step. */
+function scoresOf(rows) {
+  const ordered = [...rows.values()].sort((a, b) => a.step - b.step);
+  const keys = new Set(ordered.flatMap(row => Object.keys(row)));
+  return Object.fromEntries([...keys].map(key => [key, ordered.map(row => row[key] ?? NaN)]));
 }
 
 /** Takes a run object of the server or of a report. */
@@ -109,10 +108,9 @@ function receiveRun(object) {
   run.version++;
   for (const name of TABLES) appendRows(run[name], object[name]);
   for (const [task, columns] of Object.entries(object.tasks ?? {})) {
-    appendRows(run.tasks[task] ??= {step: []}, columns);
+    addScores(run.tasks[task] ??= new Map(), columns);
+    run.scores[task] = scoresOf(run.tasks[task]);
   }
-  if (object.evals) run.evals = Object.assign(Object.create(null), object.evals);
-  run.scores = scoresOf(run);
   for (const list of ["samples", "marks"]) appendList(run[list], object[list]);
   addHealth(run.health, object.health);
   return run;
