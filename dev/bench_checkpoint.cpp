@@ -153,7 +153,7 @@ void write_and_read(Checkpoint& checkpoint, Model& model, RunState& state, const
     for (const bool loads : {first, !first}) {
         drop_cache(origin.folder);
         if (loads) t.read.push_back(seconds([&] {
-            load_state(model.zero, origin.folder, origin.manifest, true);
+            restore(model.zero, checkpoint_state(origin.folder, origin.manifest), true);
         }));
         else t.plain_read.push_back(plain_read(origin.folder, model.snapshot));
     }
@@ -221,7 +221,7 @@ void run(const std::string& dir, FILE* json) {
     const Axis alone;
     const PeakMemory memory(alone);
     model.allocate();
-    model.zero.init_weights(1);
+    restore(model.zero, random_weights(model.zero.d, 1));
     Times times;
     measure(cfg, model, dir, times);
     const Checkpoint checkpoint(cfg, model.zero, model.votes, model.snapshot, {});

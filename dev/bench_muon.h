@@ -9,6 +9,7 @@
 #include "llmc/base/json.h"
 #include "llmc/base/progress.h"
 #include "llmc/train/run/model.h"
+#include "llmc/train/save/state_source.h"
 
 namespace PRECISION {
 namespace {
@@ -47,7 +48,7 @@ MuonCosts muon_costs(Config cfg, int64_t tokens, int steps) {
     Model model(cfg, Mesh(), cfg.train.micro_batch, false);
     warm_up(cfg, model);
     model.allocate();
-    model.zero.init_weights(1);
+    restore(model.zero, random_weights(model.zero.d, 1));
     Loader data(text, cfg.train.micro_batch, 0);
     std::vector<MuonCosts> costs;
     for (int step = 0; step < steps; step++) {

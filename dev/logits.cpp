@@ -45,11 +45,9 @@ int write_folder(const std::string& init, uint64_t largest, const std::string& f
     adopt_whole_model(cfg, model_of(init));
     Model model(cfg, Mesh(), 1, true);
     model.allocate();
-    Checkpoint(cfg, model.zero, model.votes, model.snapshot, {}).load_weights(init);
+    load_weights(model.zero, init);
     const auto read = [&](const Tensor& t) {
-        std::vector<real> values(t.param.whole());
-        for (size_t at = 0; at < values.size(); at += Zero::kExport)
-            model.zero.export_tensor(t, at, std::min(Zero::kExport, values.size() - at), values.data() + at);
+        const std::vector<real> values = whole_tensor(model.zero, t);
         return std::vector<float>(values.begin(), values.end());
     };
     export_to({.shape = cfg.model, .layout = model.zero.layout, .read = read, .tokenizer = nullptr,
@@ -72,7 +70,7 @@ int write_logits(const std::string& init, const std::string& what, const std::st
     cfg.train = {.steps = 0, .batch_tokens = cfg.model.context, .micro_batch = 1, .max_skips = 0};
     Model model(cfg, Mesh(), 1, true);
     model.allocate();
-    Checkpoint(cfg, model.zero, model.votes, model.snapshot, {}).load_weights(init);
+    load_weights(model.zero, init);
     std::vector<int> order(model.gpt.part.layers.size());
     for (size_t l = 0; l < order.size(); l++) order[l] = int(l);
     model.zero.begin_step(order);

@@ -9,6 +9,7 @@
 #include "llmc/base/context.h"
 #include "llmc/io/files/safetensors.h"
 #include "llmc/train/run/model.h"
+#include "llmc/train/save/state_source.h"
 #include "test/test.h"
 
 namespace PRECISION {
@@ -76,7 +77,7 @@ struct Ours {
             ref.file.require(ref.prefix + "init." + t.name, "F32", shape_of(t.param));
             const auto init = ref.tensor<float>("init." + t.name);
             const std::vector<real> values(init.begin(), init.end());
-            model.zero.import_tensor(t, 0, values.size(), values.data());
+            set_tensor(model.zero, t, values);
         }
     }
 
@@ -137,8 +138,7 @@ struct Ours {
             out["norm"].push_back(model.statistics->read().norm);
         }
         for (const Tensor& t : model.zero.layout.tensors) {
-            std::vector<real> w(t.param.used());
-            model.zero.export_tensor(t, 0, w.size(), w.data());
+            const std::vector<real> w = whole_tensor(model.zero, t);
             out["final." + t.name].assign(w.begin(), w.end());
         }
         return out;

@@ -9,6 +9,7 @@
 #include "llmc/base/context.h"
 #include "llmc/train/step/learning_rate.h"
 #include "llmc/train/run/model.h"
+#include "llmc/train/save/state_source.h"
 #include "llmc/comm/votes.h"
 #include "test/kinds.h"
 #include "test/shards.h"
@@ -41,7 +42,7 @@ struct Tiny {
     explicit Tiny(const Config& c, bool generates = false, const Mesh& mesh = Mesh())
         : cfg(c), model(cfg, mesh, c.train.micro_batch, generates) {
         model.allocate();
-        model.zero.init_weights(uint64_t(cfg.run.seed));
+        restore(model.zero, random_weights(d, uint64_t(cfg.run.seed)));
         const std::string path = test::temporary_directory() + "/tiny" + std::to_string(mesh.rank) + ".bin";
         test::write_shard(path, test::learnable_ids(3000, cfg.model.vocab));
         set = open_dataset("data.train", {{path}}, cfg.model.context, 1, true);
@@ -74,13 +75,7 @@ struct Tiny {
     }
 
     // A tensor of the whole model. Every rank calls this together.
-    std::vector<real> whole(const Tensor& t) const {
-        std::vector<real> values(t.param.whole());
-        for (size_t first = 0; first < values.size(); first += Zero::kExport)
-            model.zero.export_tensor(t, first, std::min(Zero::kExport, values.size() - first),
-                                     &values[first]);
-        return values;
-    }
+    std::vector<real> whole(const Tensor& t) const { return whole_tensor(model.zero, t); }
 
     // Reads a tensor, for exports.
     auto reads() const {
@@ -95,7 +90,7 @@ struct Tiny {
         for (const Tensor& t : whole_tensors(d)) {
             std::vector<real> values = whole(t);
             for (size_t i = 0; i < values.size(); i++) values[i] += real(scale * normal(99, 7, t.global + i));
-            model.zero.import_tensor(t, 0, values.size(), values.data());
+            set_tensor(model.zero, t, values);
         }
     }
 };

@@ -152,17 +152,17 @@ static void slopes() {
     const Batch b = o.batch(0);
     o.loss_and_gradients(b);
     for (const Tensor& t : o.model.zero.layout.tensors) {
-        std::vector<real> w(t.param.used());
-        o.model.zero.export_tensor(t, 0, w.size(), w.data());
+        const std::vector<real> w = whole_tensor(o.model.zero, t);
         for (size_t k = 0; k < 8; k++) {
             const size_t i = size_t(philox(2, k, t.global).x[0]) % w.size();
             double loss[2];
             for (const int side : {0, 1}) {
-                const real moved = real(double(w[i]) + (side ? h : -h));
-                o.model.zero.import_tensor(t, i, 1, &moved);
+                std::vector<real> moved = w;
+                moved[i] += real(side ? h : -h);
+                set_tensor(o.model.zero, t, moved);
                 loss[side] = o.loss(b);
             }
-            o.model.zero.import_tensor(t, i, 1, &w[i]);
+            set_tensor(o.model.zero, t, w);
             const double gradient = double(fetched(o.model.zero.grads + t.start + i, 1)[0]);
             const double slope = (loss[1] - loss[0]) / (2 * h);
             EXPECT(std::fabs(slope - gradient) <= 1e-9 + 1e-7 * std::fabs(gradient),

@@ -15,6 +15,7 @@
 #include "llmc/train/run/kernel_choices.h"
 #include "llmc/train/run/measure.h"
 #include "llmc/train/run/model.h"
+#include "llmc/train/save/state_source.h"
 
 namespace PRECISION {
 
@@ -149,7 +150,7 @@ MeasuredStep measure_step(const Config& cfg, int ranks) {
         warm_up(c, model);
         choose_kernels(c, model);
         model.allocate();
-        model.zero.init_weights(1);
+        restore(model.zero, random_weights(model.zero.d, 1));
         Loader data(tokens, c.train.micro_batch, 0, mesh.dp.index, mesh.dp.size);
         const RecordedStep step = measured_step(model, data);
         const std::lock_guard lock(mutex);

@@ -126,7 +126,7 @@ int generate(Config cfg, const Mesh& mesh, const Prompt& prompt) {
     if (!prompt.chat && mesh.rank == 0) print_on_chat(tokenizer);
     Model model(cfg, mesh, 1, true);
     model.allocate();
-    Checkpoint(cfg, model.zero, model.votes, model.snapshot, {}).load_weights(init);
+    load_weights(model.zero, init);
     Generator generator(cfg, mesh, *model.decoder, model.zero);
     Shown shown{.terminal = on_terminal(1)};
     const auto print = [&](std::string_view more) {
@@ -158,7 +158,7 @@ static bool evaluate_loss(Config cfg, const Mesh& mesh, const std::string& init,
     while (!fits(micro) && micro > 1) micro /= 2;
     Model model(cfg, mesh, micro, false);
     model.allocate();
-    Checkpoint(cfg, model.zero, model.votes, model.snapshot, {}).load_weights(init);
+    load_weights(model.zero, init);
     phase(Phase::Evaluate, step);
     const auto e = model.pipeline.evaluate(data.val, 0, data.bytes);
     if (e && mesh.rank == 0)
@@ -180,7 +180,7 @@ int evaluate(Config cfg, const Mesh& mesh) {
     const auto tasks = on_rank_0_first(mesh.world, [&] { return load_tasks(cfg, tokenizer); });
     Model model(cfg, mesh, 1, false);
     model.allocate();
-    Checkpoint(cfg, model.zero, model.votes, model.snapshot, {}).load_weights(init);
+    load_weights(model.zero, init);
     phase(Phase::Evaluate, step);
     std::vector<TaskResult> results;
     for (const LoadedTask& task : tasks) {
@@ -205,21 +205,19 @@ static std::vector<double> some_logits(Model& model, const Config& cfg) {
     return {row.begin(), row.end()};
 }
 
-static std::vector<float> whole_tensor(const Zero& zero, const Tensor& t) {
-    std::vector<real> values(t.param.whole());
-    for (size_t at = 0; at < values.size(); at += Zero::kExport)
-        zero.export_tensor(t, at, std::min(Zero::kExport, values.size() - at), values.data() + at);
+static std::vector<float> whole_in_fp32(const Zero& zero, const Tensor& t) {
+    const std::vector<real> values = whole_tensor(zero, t);
     return {values.begin(), values.end()};
 }
 
 // The weights become those that the export holds.
 static void round_as_exported(Zero& zero, const std::string& to) {
     const auto round = format_of(to)->round;
+    if (!round) return;
     for (const Tensor& t : zero.layout.tensors) {
-        std::vector<float> values = round ? whole_tensor(zero, t) : std::vector<float>();
-        if (!round || !round(path_of(to), t, values)) return;
-        const std::vector<real> rounded(values.begin(), values.end());
-        zero.import_tensor(t, 0, rounded.size(), rounded.data());
+        std::vector<float> values = whole_in_fp32(zero, t);
+        if (!round(path_of(to), t, values)) return;
+        set_tensor(zero, t, {values.begin(), values.end()});
     }
 }
 
@@ -229,7 +227,7 @@ void check_export(const Config& cfg, const Mesh& mesh, Model& model, const std::
     Model again(cfg, mesh, 1, true);
     again.allocate();
     const ForeignModel foreign = open_foreign(to);
-    import_weights(again.zero, foreign);
+    restore(again.zero, foreign_weights(foreign));
     const std::vector<double> theirs = some_logits(again, cfg);
     double largest = 0, apart = 0;
     bool finite = true;
@@ -256,8 +254,8 @@ int export_model(Config cfg, const Mesh& mesh, const std::string& to, bool overw
     const bool replaces = replaces_export(to, cfg.model, overwrite);
     Model model(cfg, mesh, 1, true);
     model.allocate();
-    Checkpoint(cfg, model.zero, model.votes, model.snapshot, {}).load_weights(init);
-    const auto read = [&](const Tensor& t) { return whole_tensor(model.zero, t); };
+    load_weights(model.zero, init);
+    const auto read = [&](const Tensor& t) { return whole_in_fp32(model.zero, t); };
     const OwnModel own{.shape = cfg.model, .layout = model.zero.layout, .read = read,
                        .tokenizer = tokenizer ? &*tokenizer : nullptr, .bf16 = sizeof(floatX) == 2};
     export_to(own, to, [&](const std::string& copy) { check_export(cfg, mesh, model, copy); });

@@ -34,38 +34,13 @@ Checkpoint::Checkpoint(const Config& c, Zero& z, Votes& v, std::byte* const& s,
 // ---------------------------------------------------------------------------------------------------------
 // loading
 
-void import_weights(Zero& zero, const ForeignModel& foreign) {
-    std::vector<float> values;
-    std::vector<real> converted;
-    for (const Tensor& t : zero.layout.tensors) {
-        const size_t cols = size_t(t.param.whole_cols);
-        for_each_slice(t, [&](size_t row, size_t rows) {
-            values.resize(rows * cols);
-            foreign.read(t, row, rows, values.data());
-            converted.assign(values.begin(), values.end());
-            zero.import_tensor(t, row * cols, rows * cols, converted.data());
-        });
-    }
-}
-
-void Checkpoint::load_weights(const std::string& init) {
-    phase(Phase::Load, 0);
-    if (!is_foreign(init)) {
-        const Origin origin = open_checkpoint(init, mesh.world);
-        return load_state(zero, origin.folder, origin.manifest, false);
-    }
-    const ForeignModel foreign = open_foreign(init);
-    if (mesh.rank == 0) check_head(foreign, zero.layout.tensors.front());
-    import_weights(zero, foreign);
-}
-
 RunState Checkpoint::load_or_init(const std::optional<Origin>& origin, const Contents& contents) {
     if (!origin) {
         const std::string& init = cfg.model.init;
         const bool random = starts_random(init);
-        if (random) zero.init_weights(uint64_t(cfg.run.seed));
+        if (random) restore(zero, random_weights(zero.d, uint64_t(cfg.run.seed)));
         else if (!is_foreign(init)) verify_init(init, mesh.world);
-        if (!random) load_weights(init);
+        if (!random) load_weights(zero, init);
         RunState begin;
         begin.contents = contents;
         return begin;
@@ -73,7 +48,7 @@ RunState Checkpoint::load_or_init(const std::optional<Origin>& origin, const Con
     // which begin as zeros; those of another optimizer do not fit
     const bool moments = cfg.train.steps > 0 && origin->manifest.step > 0 &&
                          origin->settings.optimizer.kind == cfg.optimizer.kind;
-    load_state(zero, origin->folder, origin->manifest, moments);
+    restore(zero, checkpoint_state(origin->folder, origin->manifest), moments);
     newest = origin->folder;
     run = origin->manifest.run;
     const std::string manifest = origin->folder + "/" + kManifest;

@@ -4,7 +4,7 @@
 //
 // The checkpoints of a run: folders run.dir/step_N with the weights, master weights and moments of all ranks
 // (rank_state.h), the settings, the tokenizer, and a manifest (io/files/manifest.h) by which any mesh finds
-// its share.
+// its share (state_source.h).
 //
 // With checkpoint.async saves run beside training (saver.h); else training waits. Offloaded state is written
 // from where it is: the next update of the state waits until this rank's share is written.
@@ -14,12 +14,9 @@
 #include "llmc/train/save/resume.h"
 #include "llmc/train/save/run_state.h"
 #include "llmc/train/save/saver.h"
+#include "llmc/train/save/state_source.h"
 
 namespace PRECISION {
-
-// Sets the weights to those of a foreign model. Each rank reads its tensors, a slice at a time, and keeps its
-// own share.
-void import_weights(Zero& zero, const ForeignModel& foreign);
 
 struct Checkpoint {
     const Config& cfg;
@@ -45,8 +42,6 @@ struct Checkpoint {
     // Loads weights, state and RunState of the origin. Without an origin: weights, random or of model.init.
     // contents: of the files that this start reads.
     RunState load_or_init(const std::optional<Origin>& origin, const Contents& contents = {});
-    // Loads weights alone. init: a checkpoint's folder, or another program's model.
-    void load_weights(const std::string& init);
 
     bool async() const;
     // Whether save_if_due() may save at this step, if the run does not end here.

@@ -1,4 +1,4 @@
-// This rank's share of a checkpoint, and how a rank finds its share in the checkpoint of any mesh.
+// This rank's share of a checkpoint. state_source.h reads it back, on any mesh.
 //
 // Each array of the state ("weights" unless a copy of the masters, and each slot of Zero) is written once
 // over all ranks. A data-parallel rank writes its shard, at every ZeRO stage. The first rank of tp writes
@@ -29,8 +29,6 @@ struct RankShare {
 };
 RankShare share_to_save(const Zero& zero);
 
-// Reads this rank's share of a checkpoint of any mesh. moments: also the optimizer's. A missing tensor or
-// another shape ends in CHECK_INPUT; wpe may have more positions than needed.
-void load_state(Zero& zero, const std::string& folder, const Manifest& m, bool moments);
+std::vector<int64_t> saved_shape(const Param& p);       // of the whole tensor
 
 }  // namespace PRECISION

@@ -14,7 +14,6 @@
 #include "llmc/base/output_file.h"
 #include "llmc/base/terminal.h"
 #include "llmc/model/layout.h"
-#include "llmc/train/save/extended.h"
 #include "llmc/train/save/formats/formats.h"
 #include "llmc/train/save/recover.h"
 #include "llmc/train/save/run_folder.h"

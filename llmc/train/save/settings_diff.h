@@ -1,5 +1,6 @@
 // Changes between the settings of a checkpoint and of the run that resumes from it.
 #pragma once
+#include <cstdint>
 #include <string>
 
 #include "llmc/base/config/config.h"
@@ -17,3 +18,10 @@ struct SettingsDiff {
 // if both contents are known: equal files may have other names, and changed files change the math.
 SettingsDiff settings_diff(const Config& saved, const Config& now, const Contents& before = {},
                            const Contents& after = {});
+
+// Of a run that goes on with another train.steps: the schedule is another, so the learning rate may jump.
+// folder, step: of the checkpoint; was: its settings. Returns lines for people; empty where the learning rate
+// goes on as before, within 1% of optimizer.lr. Of a wsd run whose decay has begun, also the newest
+// checkpoint from before the decay.
+std::string jump_of_learning_rate(const std::string& folder, int64_t step, const Config& was,
+                                  const Config& now);

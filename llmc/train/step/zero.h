@@ -193,15 +193,9 @@ struct Zero {
     }
     void weights_changed() { stale = true; }       // call after a write to params
 
-    // ---- weights by coordinates of the whole model: the same calls on every mesh
-
-    // Weights from the table's initialisation: a function of (seed, tensor, index) alone.
-    void init_weights(uint64_t seed);
-
-    // `count` elements of the whole tensor of t's name from `first` on, of the masters if kept. import stores
-    // this rank's share; export is collective and gives every rank every element.
+    // `count` elements of the whole tensor of t's name from `first` on, of the masters if kept. All ranks
+    // together; every rank gets every element.
     void export_tensor(const Tensor& t, size_t first, size_t count, real* out) const;
-    void import_tensor(const Tensor& t, size_t first, size_t count, const real* in);
 
 private:
     struct Flight { Pending pending; uint64_t serial = 0; int bucket = -1; };      // serial 0: none
@@ -239,7 +233,6 @@ private:
     void sum_over_tp();
     void gather_bucket(int b);             // gradients where all ranks update all, else weights
     void log(ZeroEvent::Kind kind, int b) { if (events) events->push_back({kind, b}); }
-    void store(int b, Interval elements, const real* values);
 
     int blocks;
     std::vector<size_t> starts[3];         // of each kind: where each bucket begins; one more at the end
@@ -264,5 +257,8 @@ private:
     real* packed = nullptr;
     std::unordered_map<std::string, const Tensor*> by_name;
 };
+
+// All elements by export_tensor().
+std::vector<real> whole_tensor(const Zero& zero, const Tensor& t);
 
 }  // namespace PRECISION

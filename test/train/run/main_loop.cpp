@@ -39,7 +39,7 @@ TEST(a_run_is_what_its_parts_make) {
     cfg.model.vocab = data.vocab;
     Model model(cfg, Mesh(), cfg.train.micro_batch, true);
     model.allocate();
-    model.zero.init_weights(uint64_t(cfg.run.seed));
+    restore(model.zero, random_weights(model.zero.d, uint64_t(cfg.run.seed)));
     Loader loader(data.train, cfg.train.micro_batch, 0);
     Generator generator(cfg, Mesh(), *model.decoder, model.zero);
     for (int64_t step = 0; step < 8; step++) {
@@ -69,7 +69,7 @@ TEST(a_text_of_weights_that_are_not_finite) {
     const Tensor& broken = t.tensor("h.1.fcw");
     std::vector<real> values = t.whole(broken);
     values[7] = INFINITY;
-    t.model.zero.import_tensor(broken, 0, values.size(), values.data());
+    set_tensor(t.model.zero, broken, values);
     Generator generator(cfg, Mesh(), *t.model.decoder, t.model.zero);
     TextState text{.ids = {1, 2, 3}};
     const Fatal end = test::fatal_of([&] { (void)generator.next(text, 0); });

@@ -63,13 +63,13 @@ TEST(weights_that_are_not_finite_are_named) {
     const Tensor& broken = a.tensor("lnfw");
     std::vector<real> values = a.whole(broken);
     values[3] = NAN;
-    a.model.zero.import_tensor(broken, 0, values.size(), values.data());
+    set_tensor(a.model.zero, broken, values);
     const std::string path = save(a, 3);
     Checkpoint checkpoint(a.cfg, a.model.zero, a.model.votes, a.model.snapshot, {});
     for (const bool resumes : {true, false}) {
         const Fatal end = test::fatal_of([&] {
             if (resumes) (void)checkpoint.load_or_init(open_checkpoint(path));
-            else checkpoint.load_weights(path);
+            else load_weights(a.model.zero, path);
         });
         EXPECT(end.code == kExitNotFinite && strstr(end.what(), "'lnfw'") && strstr(end.what(), path.c_str()),
                "code %d, '%s'", end.code, end.what());
@@ -101,7 +101,7 @@ TEST(state_is_what_the_list_of_slots_says) {
         EXPECT(row.name == slots[i].planned && row.bytes == size * sizeof(real), "'%s' of %zu bytes",
                row.name.c_str(), row.bytes);
     }
-    a.zero.init_weights(1);
+    restore(a.zero, random_weights(a.zero.d, 1));
     for (const Tensor& t : a.zero.layout.tensors)
         for (size_t i = t.start; i < t.start + t.param.used(); i++)
             for (size_t s = 0; s < slots.size(); s++) a.zero.state[s].memory[i] = real(i + s * size);
@@ -111,7 +111,7 @@ TEST(state_is_what_the_list_of_slots_says) {
     state.step = 1;
     checkpoint.save(state, true);
     const Origin saved = open_checkpoint(checkpoint.newest);
-    load_state(b.zero, saved.folder, saved.manifest, true);
+    restore(b.zero, checkpoint_state(saved.folder, saved.manifest), true);
     for (size_t s = 0; s < slots.size(); s++)
         EXPECT(memcmp(a.zero.state[s].memory, b.zero.state[s].memory, size * sizeof(real)) == 0, "%s differs",
                slots[s].name);
@@ -127,7 +127,7 @@ TEST(weights_without_masters) {
     cfg.train.steps = 0, cfg.model.init = path;
     Tiny b(cfg);
     EXPECT(!b.model.zero.masters() && !b.model.zero.grads, "there is memory for training");
-    Checkpoint(b.cfg, b.model.zero, b.model.votes, b.model.snapshot, {}).load_weights(path);
+    load_weights(b.model.zero, path);
     EXPECT(memcmp(b.model.zero.params, a.model.zero.params, a.size() * sizeof(floatX)) == 0,
            "weights differ");
 }
@@ -184,8 +184,7 @@ TEST(weights_of_another_shape) {
         Config cfg = config_in(dir);
         change(cfg.model);
         Tiny b(cfg);
-        Checkpoint c(b.cfg, b.model.zero, b.model.votes, b.model.snapshot, {});
-        const Fatal e = test::fatal_of([&] { c.load_weights(path); });
+        const Fatal e = test::fatal_of([&] { load_weights(b.model.zero, path); });
         EXPECT(e.code == kExitConfig, "code %d, '%s'", e.code, e.what());
         for (const auto& w : words)
             EXPECT(strstr(e.what(), w.c_str()), "no '%s' in '%s'", w.c_str(), e.what());
@@ -193,8 +192,7 @@ TEST(weights_of_another_shape) {
     load([](ModelConfig& m) { m.channels = 96; }, {path, "wte", "66", "96", "48"});
     load([](ModelConfig& m) { m.vocab = 70; }, {path, "wte", "70", "66"});
     load([](ModelConfig& m) { m.layers = 3; }, {path, "h.2.", "another model"});
-    Checkpoint of_a(a.cfg, a.model.zero, a.model.votes, a.model.snapshot, {});
-    const Fatal e = test::fatal_of([&] { of_a.load_weights(dir + "/step_9"); });
+    const Fatal e = test::fatal_of([&] { load_weights(a.model.zero, dir + "/step_9"); });
     EXPECT(e.code == kExitConfig && strstr(e.what(), "step_9"), "code %d, '%s'", e.code, e.what());
 }
 

@@ -69,7 +69,7 @@ TEST(zeros_keep_their_sign_and_nan_its_payload) {
         std::vector<real> values(tensor.param.whole(), real(-0.0));
         values[1] = real(NAN), values[2] = -real(INFINITY),
         values[3] = std::numeric_limits<real>::denorm_min();
-        t.model.zero.import_tensor(tensor, 0, values.size(), values.data());
+        set_tensor(t.model.zero, tensor, values);
         const auto back = t.whole(tensor);
         EXPECT(memcmp(back.data(), values.data(), values.size() * sizeof(real)) == 0, "bits differ");
     });

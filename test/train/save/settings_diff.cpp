@@ -7,7 +7,6 @@
 
 #include "llmc/base/files.h"
 #include "llmc/base/output_file.h"
-#include "llmc/train/save/extended.h"
 #include "llmc/train/save/resume.h"
 #include "test/test.h"
 

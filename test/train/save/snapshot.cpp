@@ -50,7 +50,8 @@ static RunState at(int64_t step) {
 static Trace state_of(const std::string& folder) {
     Config cfg = config_in("loaded");
     Tiny t(cfg);
-    load_state(t.model.zero, folder, open_checkpoint(folder).manifest, true);
+    const Manifest manifest = open_checkpoint(folder).manifest;
+    restore(t.model.zero, checkpoint_state(folder, manifest), true);
     Trace trace;
     trace.keep_state(t);
     return trace;

@@ -188,7 +188,7 @@ TEST(an_update_takes_the_state_that_it_names) {
         Arena arena;
         zero.add_weights_to(arena), zero.add_training_to(arena, arena), optimizer.add_to(arena);
         arena.allocate(ops::device_allocate, ops::device_free);
-        zero.init_weights(1);
+        restore(zero, random_weights(zero.d, 1));
         for (size_t i = 0; i < zero.layout.size(); i++) zero.grads[i] = real(std::sin(double(i)));
         double squares = 0;
         const double loss = 1;

@@ -112,9 +112,13 @@ void check_finite(std::span<const T> values, const std::string& file, const std:
               "computes with it", file, tensor);
 }
 
-// Calls f(row, rows) for slices of a tensor: half a MB each, or 64 rows.
+// Rows of a read: a quarter of a MB, or 64 rows.
+inline size_t rows_of_read(size_t cols) { return std::max<size_t>(64, (size_t(1) << 16) / cols); }
+
+// Calls f(row, rows) for slices of a tensor.
 template <class F> void for_each_slice(const Tensor& t, F&& f) {
-    const size_t all = size_t(t.param.whole_rows);
-    const size_t at_once = std::max<size_t>(64, (size_t(1) << 17) / size_t(t.param.whole_cols));
-    for (size_t row = 0; row < all; row += at_once) f(row, std::min(at_once, all - row));
+    for (Interval rest{0, size_t(t.param.whole_rows)}; !rest.empty();) {
+        const auto [row, rows] = rest.take(rows_of_read(size_t(t.param.whole_cols)));
+        f(row, rows);
+    }
 }

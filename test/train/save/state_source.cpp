@@ -1,0 +1,149 @@
+// Every source of state gives a rank its share, on any mesh, bit for bit: a checkpoint, an import, random
+// numbers, and an image in the memory of other ranks.
+#include "llmc/train/save/state_source.h"
+
+#include <filesystem>
+#include <mutex>
+
+#include "llmc/comm/transport/launch.h"
+#include "llmc/train/save/checkpoint.h"
+#include "llmc/train/save/formats/formats.h"
+#include "test/tiny.h"
+
+namespace fs = std::filesystem;
+
+namespace PRECISION {
+
+struct Where {
+    int dp, tp, pp, zero;
+    bool offload = false;
+    OptimizerKind optimizer = OptimizerKind::Adamw;
+};
+
+static Config config_on(const Where& at) {
+    Config cfg = tiny_config();
+    cfg.model = {.layers = 5, .heads = 4, .channels = 24, .context = 13, .vocab = 67, .init = "random"};
+    cfg.train.batch_tokens = 12 * 13, cfg.train.micro_batch = 1;
+    cfg.optimizer.kind = at.optimizer, cfg.optimizer.stochastic_rounding = kIsBf16;
+    cfg.run.dir = test::temporary_directory() + "/" TEST_PRECISION "_sources";
+    cfg.run.threads = 1, cfg.checkpoint.async = false;
+    cfg.parallel.ranks = at.dp * at.tp * at.pp, cfg.parallel.tp = at.tp, cfg.parallel.pp = at.pp;
+    cfg.parallel.zero = at.zero;
+    if (at.offload) cfg.memory.offload = Offload::Optimizer;
+    fs::create_directories(cfg.run.dir);
+    return cfg;
+}
+
+static void on_ranks(const Config& cfg, const std::function<void(Tiny&)>& body) {
+    run_threads(cfg, [&](Config c, const Mesh& mesh) {
+        Tiny t(c, false, mesh);
+        body(t);
+        return 0;
+    });
+}
+
+// What all ranks would save, kept in memory: number k of `bytes` has piece k.
+struct Image {
+    std::vector<SavedPiece> pieces;
+    std::vector<std::vector<std::byte>> bytes;
+    std::mutex mutex;
+
+    void add(const Zero& zero) {
+        const RankShare share = share_to_save(zero);
+        const auto data = share.data(zero);
+        const std::lock_guard lock(mutex);
+        for (size_t i = 0; i < data.size(); i++) {
+            SavedPiece p = share.pieces[i];
+            p.at = bytes.size();
+            pieces.push_back(p);
+            bytes.emplace_back(data[i].begin(), data[i].end());
+        }
+    }
+    StateSource source() const {
+        return saved_state("an image", pieces, [this](const SavedPiece& p, Interval of_piece) {
+            return bytes[p.at].data() + of_piece.begin;
+        });
+    }
+    // Whole arrays, by "tensor array", whatever the mesh.
+    std::map<std::string, std::vector<std::byte>> whole() const {
+        std::map<std::string, std::vector<std::byte>> arrays;
+        for (const SavedPiece& p : pieces) {
+            const size_t width = p.shape.size() > 1 ? size_t(p.shape[1]) : 1;
+            const size_t element = p.bytes() / p.elements(), row_bytes = p.bytes() / size_t(p.extent[0]);
+            auto& to = arrays[p.tensor + " " + p.array];
+            to.resize(size_t(p.shape[0]) * width * element);
+            const size_t col = p.start.size() > 1 ? size_t(p.start[1]) : 0;
+            for (size_t r = 0; r < size_t(p.extent[0]); r++)
+                memcpy(&to[((size_t(p.start[0]) + r) * width + col) * element],
+                       &bytes[p.at][r * row_bytes], row_bytes);
+        }
+        return arrays;
+    }
+};
+
+static void expect_same(const Image& a, const Image& b, const char* what) {
+    const auto own = a.whole(), restored = b.whole();
+    EXPECT(own.size() > 30 && own.size() == restored.size(), "%s: %zu arrays, %zu restored", what, own.size(),
+           restored.size());
+    for (const auto& [name, bytes] : own)
+        EXPECT(restored.contains(name) && restored.at(name) == bytes, "%s: '%s' differs", what, name.c_str());
+}
+
+// Ranks of another mesh continue from the memory of ranks that are gone, and from their checkpoint.
+TEST(an_image_in_memory_restores_another_mesh) {
+    constexpr auto kMuon = OptimizerKind::Muon;
+    const struct { Where from, to; } moves[] = {
+        {{2, 2, 1, 1}, {1, 1, 3, 0}}, {{1, 2, 2, 0}, {4, 1, 1, 3}}, {{3, 1, 1, 3}, {1, 4, 1, 0, true}},
+        {{3, 1, 1, 2, false, kMuon}, {1, 2, 2, 1, false, kMuon}}};
+    for (const auto& [from, to] : moves) {
+        Image image, from_memory, from_disk;
+        const Config saver = config_on(from), reader = config_on(to);
+        std::string folder;
+        on_ranks(saver, [&](Tiny& t) {
+            train_steps(t, 2);
+            image.add(t.model.zero);
+            Checkpoint checkpoint(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, {});
+            RunState state;
+            state.step = 2;
+            checkpoint.save(state, false);
+            if (t.model.mesh.rank == 0) folder = checkpoint.newest;
+        });
+        on_ranks(reader, [&](Tiny& t) {
+            restore(t.model.zero, image.source(), true);
+            from_memory.add(t.model.zero);
+            const Origin origin = open_checkpoint(folder, t.model.mesh.world);
+            restore(t.model.zero, random_weights(t.d, 9));
+            restore(t.model.zero, checkpoint_state(origin.folder, origin.manifest), true);
+            from_disk.add(t.model.zero);
+        });
+        expect_same(image, from_memory, "memory");
+        expect_same(image, from_disk, "disk");
+        fs::remove_all(folder);
+    }
+}
+
+// Weights of random numbers and of an import are the same on every mesh, the masters as well.
+TEST(weights_are_the_same_on_every_mesh) {
+    const std::string file = test::temporary_directory() + "/" TEST_PRECISION "_sources.bin";
+    Image random, import;
+    on_ranks(config_on({1, 1, 1, 0}), [&](Tiny& t) {
+        random.add(t.model.zero);
+        t.shake();
+        export_to({.shape = t.cfg.model, .layout = t.model.zero.layout, .read = t.reads(),
+                   .tokenizer = nullptr, .bf16 = false}, "llmc:" + file);
+        load_weights(t.model.zero, "llmc:" + file);
+        import.add(t.model.zero);
+    });
+    for (const Where& to : {Where{3, 1, 1, 3}, Where{2, 2, 1, 1}, Where{1, 1, 5, 0}, Where{1, 4, 1, 0}}) {
+        Image random_here, import_here;
+        on_ranks(config_on(to), [&](Tiny& t) {
+            random_here.add(t.model.zero);
+            load_weights(t.model.zero, "llmc:" + file);
+            import_here.add(t.model.zero);
+        });
+        expect_same(random, random_here, "random");
+        expect_same(import, import_here, "import");
+    }
+}
+
+}  // namespace PRECISION
