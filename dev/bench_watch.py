@@ -77,7 +77,7 @@ def measure(program, folder, runs, steps):
         train = run["train"]
         if train.get("step") and len(train["step"]) > 1:
             seen.add(run["run"])
-            if train["step"][-1] == steps and run["done"]:
+            if train["step"][-1] == steps and run["state"] == "done":
                 if len(train["step"]) >= min(steps, 1000):
                     whole.add(run["run"])
         if len(seen) == runs and first is None:

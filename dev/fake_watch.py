@@ -62,14 +62,13 @@ def run_object(name, steps=2400, total=2400, seed=1, state="done", every=1):
               {"step": at_spike, "kind": "spike", "text": "spike: norm 6.5, z 9.1; first moved: h.1.fcw"}]
     scores = [0.25 + 0.08 * (1 - 1 / (1 + i)) for i in range(len(at))]
     peak = 104_000_000 + seed * 1_000_000
-    done = {"peak_bytes": peak, "seconds": 98} if state == "done" else None
     return {
         "run": name, "reset": True, "state": state, "age": 0.4 if state == "training" else 4000,
         "config": {"about": f"seed {seed}", "train": {"steps": total, "batch_tokens": 1024},
                    "model": {"layers": 4, "channels": 192, "context": 128}},
         "start": {"params": 3_342_336, "world": 2, "device": "AMD EPYC 9B14", "plan_bytes": 106_504_192,
                   "precision": "bf16", "peak_tflops": 2.6},
-        "done": done, "sampled": every > 1,
+        "sampled": every > 1,
         "memory": {"step": at, "peak_bytes": [peak] * len(at), "plan_bytes": [106_504_192] * len(at)},
         "train": train_rows(steps, every, seed, total),
         "val": {"step": at, "loss": losses, "bits_per_byte": [x / 2.85 for x in losses]},

@@ -16,7 +16,6 @@ std::vector<double>& Columns::column(const std::string& name) {
     const size_t at = size_t(std::ranges::find(names, name) - names.begin());
     if (at < names.size()) return values[at];
     names.push_back(name);
-    if (rows() > 0) generation++;
     return values.emplace_back(rows(), NAN);
 }
 

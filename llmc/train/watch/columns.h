@@ -12,8 +12,7 @@ struct Columns {
     std::vector<std::vector<double>> values;        // of each name, a number per row; NaN: the row has none
     std::vector<uint64_t> index;                    // of each row in the file, among rows of its kind
     uint64_t seen = 0;                              // rows in the file
-    // Counts changes other than appended rows: new columns, thinnings.
-    uint64_t generation = 0;
+    uint64_t generation = 0;                        // number of thinnings
 
     explicit Columns(size_t most = 2048) : most(most) {}
 

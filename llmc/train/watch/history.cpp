@@ -39,7 +39,7 @@ History History::whole() {
 }
 
 uint64_t History::generation() const {
-    uint64_t sum = generation_;
+    uint64_t sum = 0;
     for (const auto& [name, table] : kTables) sum += (this->*table).generation;
     for (const auto& [name, columns] : tasks) sum += columns.generation;
     return sum;
@@ -102,8 +102,6 @@ void History::train_line(std::string_view line, bool keep) {
 
 void History::begun(const MetricsRow& row) {
     start = to_text(row.json);
-    generation_ += !done.empty();
-    done.clear();
     ended = false;
     metrics.set("start", row.numbers);
     metrics.at("skips", "steps") = 0;
@@ -114,9 +112,7 @@ void History::begun(const MetricsRow& row) {
 void History::score(const MetricsRow& row) {
     const std::string name(row.text("task"));
     if (name.empty() || (!tasks.contains(name) && tasks.size() >= kMostTasks)) return;
-    const auto [place, added] = tasks.try_emplace(name, train.most);
-    generation_ += added;
-    place->second.take(row.numbers);
+    tasks.try_emplace(name, train.most).first->second.take(row.numbers);
 }
 
 // The row start has no step, and only a plan.
@@ -161,7 +157,6 @@ void History::other(const MetricsRow& row) {
     else if (row.event == "health" || row.event == "grad_norms") health.add(to_text(row.json));
     else if (row.event == "done") {
         ended = true;
-        done = to_text(row.json);
         note_memory(row);
     }
 }

@@ -32,7 +32,7 @@ struct History {
     std::map<std::string, Columns> tasks;       // by name; of the first kMostTasks
     Newest samples{.most = 20000}, health{.most = 100};     // health: rows health and grad_norms
     Newest marks{.most = 2000};                 // {"step":120,"kind":"skipped","text":".."}
-    std::string start, done;                    // the latest start or resume row, the done row; JSON
+    std::string start;                          // the latest start or resume row; JSON
     bool ended = false;                         // by the row done
     double seconds = 0;                         // in training steps
     double ms = 0;                              // time of the last step
@@ -50,12 +50,10 @@ struct History {
     // Of rows of checkpoints.jsonl; of evals.jsonl, where scores of training stand a second time.
     void checkpoint(const MetricsRow& row) { mark(row, "checkpoint", std::string(row.text("dir"))); }
     void score(const MetricsRow& row);
-    // Grows with each change that appends nothing.
-    uint64_t generation() const;
+    uint64_t generation() const;                // grows with each thinning
 
 private:
     size_t ms_at_ = 0;                          // where the last train row had "ms":
-    uint64_t generation_ = 0;
 
     void note_place(uint64_t offset);
     void count_train(double took);              // milliseconds

@@ -211,7 +211,7 @@ std::string run_json(WatchedRun& run, SentRun& sent, size_t most) {
     all.add("run", run.name).add("reset", reset).add("state", state_of(run));
     all.add("age", std::round(age_of(run) * 10) / 10);
     if (reset) all.raw("config", run.config);
-    all.raw("start", h.start.empty() ? "null" : h.start).raw("done", h.done.empty() ? "null" : h.done);
+    all.raw("start", h.start.empty() ? "null" : h.start);
     for (const auto& [name, table] : kTables)
         all.raw(name, additions(h.*table, sent.rows[name], table == &History::train ? most : SIZE_MAX));
     all.add("sampled", h.train.sampled()).raw("tasks", tasks_json(h, sent));

@@ -31,7 +31,7 @@ TEST(rows_that_come_in_spans_are_read_once) {
     EXPECT(f.page.steps("a", "val").size() == 10, "%zu val rows", f.page.steps("a", "val").size());
     EXPECT(f.page.appends > 50 && f.page.resets < 5, "%d appends, %d resets", f.page.appends, f.page.resets);
     const json& run = f.page.runs["a"];
-    EXPECT(run["sampled"] == false && run["start"]["params"] == 1000 && run["done"].is_null(), "run object");
+    EXPECT(run["sampled"] == false && run["start"]["params"] == 1000, "run object");
     double seconds = 0;
     for (int step = 1; step <= 200; step++) {
         seconds += 1e-3 * (10 + step % 3);
@@ -234,7 +234,7 @@ TEST(other_rows_are_shown) {
     append_text(file, "{\"event\":\"done\",\"step\":7,\"peak_bytes\":5000}\n");
     f.update();
     json run = f.page.runs["a"];
-    EXPECT(run["state"] == "done" && run["done"]["peak_bytes"] == 5000 && used() == 5000, "%s",
+    EXPECT(run["state"] == "done" && used() == 5000, "%s",
            run["state"].dump().c_str());
     EXPECT(run["config"]["train"]["steps"] == 10, "config");
     EXPECT(run["tasks"]["piqa"]["accuracy"][0] == 0.5 && run["tasks"]["piqa"]["documents"][0] == 20, "task");
@@ -257,7 +257,7 @@ TEST(other_rows_are_shown) {
     append_text(file, "{\"event\":\"resume\",\"step\":7,\"params\":1000}\n" + train_row(8));
     f.update();
     run = f.page.runs["a"];
-    EXPECT(run["state"] == "training" && run["done"].is_null() && run["start"]["event"] == "resume", "%s",
+    EXPECT(run["state"] == "training" && run["start"]["event"] == "resume", "%s",
            run["state"].dump().c_str());
 }
 

@@ -163,6 +163,15 @@ function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** Removes what stands for names that went. */
+function forget(known, isThere, remove) {
+  for (const [name, item] of known) {
+    if (isThere(name)) continue;
+    remove(item);
+    known.delete(name);
+  }
+}
+
 function setData(element, name, value) {
   const text = String(value);
   if (element.dataset[name] !== text) element.dataset[name] = text;

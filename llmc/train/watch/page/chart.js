@@ -40,13 +40,11 @@ function makeChart(spec) {
 /** Makes and removes charts, so that there is one for whatever some run has data for. */
 function arrangeCharts() {
   const specs = chartsOfRuns(), names = new Set(specs.map(s => s.name)), place = byId("charts");
-  for (const [name, chart] of charts) {
-    if (names.has(name)) continue;
-    seen.unobserve(chart.element);
-    resized.unobserve(chart.plot);
-    chart.element.remove();
-    charts.delete(name);
-  }
+  forget(charts, name => names.has(name), ({element, plot}) => {
+    seen.unobserve(element);
+    resized.unobserve(plot);
+    element.remove();
+  });
   let before = null;
   for (const spec of specs) {
     if (!charts.has(spec.name)) charts.set(spec.name, makeChart(spec));
@@ -75,11 +73,7 @@ function describeRuns(chart, shown) {
     setData(item, "step", lastStep(table));
     setText(item, `${run.name}: ${WRITE[chart.spec.write](lastOf(table, key))} at step ${lastStep(table)}`);
   }
-  for (const [name, {element}] of chart.items) {
-    if (present.has(name)) continue;
-    element.remove();
-    chart.items.delete(name);
-  }
+  forget(chart.items, name => present.has(name), ({element}) => element.remove());
 }
 
 // ---- drawing

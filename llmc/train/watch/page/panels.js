@@ -20,9 +20,7 @@ function makeLegendRow(run) {
 
 function showLegend() {
   const list = byId("legend"), sorted = [...runs.values()].sort(byName);
-  for (const [name, row] of legend) {
-    if (!runs.has(name)) row.item.remove(), legend.delete(name);
-  }
+  forget(legend, name => runs.has(name), row => row.item.remove());
   for (const [i, run] of sorted.entries()) {
     if (!legend.has(run.name)) legend.set(run.name, makeLegendRow(run));
     const {item, box, swatch, dot, last} = legend.get(run.name);
@@ -109,10 +107,7 @@ function showTable() {
   const heads = place.querySelectorAll("th"), body = place.querySelector("tbody");
   COLUMNS.forEach(({head}, i) => heads[i + 1].setAttribute("aria-sort", head !== state.sort ? "none"
     : state.down ? "descending" : "ascending"));
-  const known = new Set(all.map(run => run.name));
-  for (const [name, row] of tableRows) {
-    if (!known.has(name)) row.remove(), tableRows.delete(name);
-  }
+  forget(tableRows, name => all.includes(runs.get(name)), row => row.remove());
   const best = COLUMNS.map(({value, best: sign}) => {
     const values = sign ? all.map(value).filter(isNumber).map(v => sign * v) : [];
     return values.length > 1 ? sign * Math.max(...values) : NaN;

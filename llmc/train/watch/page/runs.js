@@ -11,7 +11,7 @@ let coming = 0;                         // runs so far: a run keeps its colour
 function newRun(name) {
   return {
     name, index: coming++, version: 0, state: "quiet", age: 0, heard: performance.now(), config: null, start: null,
-    done: null, sampled: false, fine: null, ranks: null, ...emptyTables(),
+    sampled: false, fine: null, ranks: null, ...emptyTables(),
   };
 }
 
@@ -99,9 +99,9 @@ function receiveRun(object) {
   let run = runs.get(object.run);
   if (!run) runs.set(object.run, run = newRun(object.run));
   if (object.reset) {
-    Object.assign(run, emptyTables(), {fine: null, done: null, start: null, ranks: null});
+    Object.assign(run, emptyTables(), {fine: null, start: null, ranks: null});
   }
-  for (const key of ["state", "age", "config", "start", "done", "sampled", "ranks"]) {
+  for (const key of ["state", "age", "config", "start", "sampled", "ranks"]) {
     if (object[key] !== undefined && (object[key] !== null || key === "ranks")) run[key] = object[key];
   }
   run.heard = performance.now();
