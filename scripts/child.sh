@@ -34,13 +34,18 @@ run_child() {
     child=0
 }
 
-# Turns mpirun's exit code, in $code, into one of train_gpt's. Other codes (137, 205 ...) mean that a host,
-# its connection, its daemon orted or a supervisor is gone; mpirun -q prints nothing then.
-documented_code() {
+# Runs ./train_gpt with these arguments by mpirun, whose options are in $options and MPIRUN_OPTIONS, and exits
+# with a code of train_gpt's. Other codes (137, 205 ...) mean that a host, its connection, its daemon orted or
+# a supervisor is gone; mpirun -q prints nothing then.
+run_ranks() {
+    local more
+    if [ "$(id -u)" = 0 ]; then options+=(--allow-run-as-root); fi
+    read -ra more <<<"${MPIRUN_OPTIONS:-}"
+    run_child mpirun "${options[@]}" "${more[@]}" ./train_gpt "$@"
     case $code in
-        0 | 1 | 7[5-9]) return ;;
+        0 | 1 | 7[5-9]) exit "$code" ;;
         144) ;;                         # SIGSTKFLT: a rank has said why (llmc/base/guard/obituary.cpp)
         *) echo "error: mpirun ended with $code: a host was lost, or a process that watches a rank" >&2 ;;
     esac
-    code=75
+    exit 75
 }

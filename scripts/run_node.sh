@@ -35,10 +35,6 @@ options=(-q -np "$ranks")
 if [ "$ranks" -gt "$(nproc)" ]; then options+=(--oversubscribe --bind-to none)
 elif [ "$ranks" -gt "$(numa_nodes)" ]; then options+=(--bind-to none)
 else options+=(--map-by numa --bind-to numa); fi
-if [ "$(id -u)" = 0 ]; then options+=(--allow-run-as-root); fi
-read -ra more <<<"${MPIRUN_OPTIONS:-}"
 # shellcheck source=scripts/child.sh
 source scripts/child.sh
-run_child mpirun "${options[@]}" "${more[@]}" ./train_gpt "$@"
-documented_code
-exit "$code"
+run_ranks "$@"

@@ -25,10 +25,6 @@ for host in ${hosts//,/ }; do
     count=$((count + 1))
 done
 options=(-q -H "$list" -np $((count * per_host)) --map-by slot --bind-to none -x TRAIN_GPT_SECRET)
-if [ "$(id -u)" = 0 ]; then options+=(--allow-run-as-root); fi
-read -ra more <<<"${MPIRUN_OPTIONS:-}"
 # shellcheck source=scripts/child.sh
 source scripts/child.sh
-run_child mpirun "${options[@]}" "${more[@]}" ./train_gpt "$@"
-documented_code
-exit "$code"
+run_ranks "$@"
