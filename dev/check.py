@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 from check_headers import INCLUDE, Headers
-from check_rooms import FLOORS, HOUSE, place_of, too_large
+from check_rooms import FLOORS, HOUSE, outside_of_namespaces, place_of, too_large
 from check_statements import joined_by_commas, nested_conditionals
 from faults import mistakes
 
@@ -102,7 +102,7 @@ def functions_of(text):
 def name_of(header):
     """The function's name, for the message."""
     m = re.search(r"([\w:~]+|operator\S+)\s*\(", header)
-    return m.group(1) if m else header.split("\n")[0][:40]
+    return m[1] if m else header.split("\n")[0][:40]
 
 
 class Check:
@@ -121,9 +121,8 @@ class Check:
                         "; dev/check_rooms.py lists them")
         code = without_comments_and_strings(text).split("\n")
         for i, line in enumerate(lines, 1):
-            included = INCLUDE.match(line)
-            if included:
-                self.include(path, i, (floor, room), included.group(1))
+            if included := INCLUDE.match(line):
+                self.include(path, i, (floor, room), included[1])
             if floor == "model" and (m := MODEL_WORDS.search(line) or MODEL_NAMES.search(code[i - 1])):
                 self.report(path, i, "floors", f"model/ must not know of '{m.group()}'")
             if LAUNCH.search(code[i - 1]) and not path.startswith(LAUNCH_HELPER):
@@ -136,7 +135,7 @@ class Check:
             namespaces += bool(NAMESPACE.match(line)) - whole.startswith("}  // namespace")
             of_tests = path.startswith("test/") and path.endswith(".h") and "/emulator/" not in path
             if (path.startswith("llmc/") or of_tests) and (m := TYPE.match(line)):
-                folder, name = os.path.dirname(path), m.group(1)
+                folder, name = os.path.dirname(path), m[1]
                 alone = namespaces or folder == "llmc/ops/decl"     # included in namespaces
                 others = [self.types.setdefault((where, name), path)
                           for where in ([folder] if alone else [folder, "llmc"])]
@@ -149,6 +148,7 @@ class Check:
         kernels = path.startswith(("llmc/ops/cpu/", "llmc/ops/cuda/"))
         if path.startswith(("llmc/", "train_gpt")) and not kernels:
             self.statements(path, "\n".join(code))
+            self.violations += outside_of_namespaces(path, code)
         for first, last, header in functions_of(text):
             limit = KERNEL_LINES if kernels or "__global__" in header else HOST_LINES
             if last - first + 1 > limit:

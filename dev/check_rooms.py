@@ -1,6 +1,7 @@
-"""The rooms of llmc/ for dev/check.py: which there are, in which order, and how many files one may have."""
+"""The rooms of llmc/ for dev/check.py: which there are, in which order, their namespaces, their files."""
 import collections
 import os
+import re
 
 # Floors and their rooms (folders; "" is the floor's own): a file includes files of its room, of earlier rooms
 # and of earlier floors.
@@ -16,6 +17,10 @@ HOUSE = {
 }
 FLOORS = list(HOUSE)
 ROOM_FILES = 25
+# A room's namespace is inline. It has the name of the folder except here, where a function of C or of ours
+# has that name. `ops` is the backend of a build; ops/decl is included in the namespaces of the backends.
+NAMESPACES = {"explore": "explorer", "log": "logs", "plan": "plans", "run": "runs", "save": "saves",
+              "score": "scores"}
 
 
 def place_of(path):
@@ -30,3 +35,32 @@ def too_large(paths):
     for folder, count in sorted(files.items()):
         if (folder + "/").startswith("llmc/") and count > ROOM_FILES:
             yield folder, 1, "rooms", f"{count} files, at most {ROOM_FILES}; split it by subject"
+
+
+def namespace_of(path):
+    """The namespace that a file of a room opens; None: any."""
+    floor, room = place_of(path)
+    if floor == "ops":
+        return {"": "any_backend", "cpu": "onednn", "cuda": "gpu"}.get(room.split("/")[0])
+    name = (room or floor or "").split("/")[-1]
+    return NAMESPACES.get(name, name) or None
+
+
+def outside_of_namespaces(path, code):
+    """Violations: code that is in no namespace, and a file without its room's. code: lines without comments
+    and literals. A name of another room may be defined with its namespace in front."""
+    name, depth, own, others = namespace_of(path), 0, False, False
+    if not name:
+        return
+    for i, line in enumerate(code, 1):
+        namespace = re.match(r"(?:inline )?namespace (?:\w+::)?(?:inline )?(\w+)\b", line)
+        if depth == 0 and namespace:
+            own |= namespace[1] == name
+            others |= namespace[1] != name
+        elif depth == 0 and re.match(r"[a-z]", line) and not re.match(r"(struct|enum) [^{]*;|asm\b", line):
+            defined = re.search(r"\b(\w+)::\w+(\(| \{)", line)
+            if not (defined and defined[1] != name):
+                yield f"{path}:{i}: namespace: '{line.strip()[:40]}' outside of `inline namespace {name}`"
+        depth += line.count("{") - line.count("}")
+    if others and not own and not path.startswith("llmc/ops/"):
+        yield f"{path}:1: namespace: no `inline namespace {name}` here"

@@ -11,6 +11,8 @@
 #include <stdexcept>
 #include <string>
 
+inline namespace base {
+
 // Exit codes are a contract with scripts and schedulers.
 enum Exit : int {
     kExitDone = 0,
@@ -44,6 +46,8 @@ template <class... A> void warning(fmt::format_string<A...> format, const A&... 
 
 // Makes a failed `new` print the message and end the process with exit code 78.
 void end_without_memory(const char* message);
+
+}  // namespace base
 
 // An invariant of the program. Always compiled in.
 #define CHECK(cond, ...) \

@@ -5,6 +5,8 @@
 
 #include "llmc/base/terminal.h"
 
+inline namespace base {
+
 // Three digits and a prefix of a thousand to the power k.
 static std::string scaled(double v, const char* const* prefixes, int count) {
     int k = 0;
@@ -71,3 +73,5 @@ void print_event(const char* label, const std::string& text) {
     print("{}{:>15}  {}\n", line_start(1), label, text);
     fflush(stdout);
 }
+
+}  // namespace base

@@ -7,6 +7,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace base {
+
 // Prints to stdout, or to the file. Unlike fmt::print, it does not throw when a write fails: a training run
 // goes on without a screen, and other programs end with finish_stdout().
 template <class... A> void print(FILE* file, fmt::format_string<A...> format, const A&... args) {
@@ -29,3 +31,5 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
 // A line of a run's log on stdout, "          saved  runs/a/step_5": the label ends where the column of steps
 // ends. Flushed.
 void print_event(const char* label, const std::string& text);
+
+}  // namespace base

@@ -6,9 +6,14 @@
 #include <cstddef>
 #include <functional>
 
-struct RankProgress;
+inline namespace any_backend {
 struct Target;
 struct Walk;
+}
+
+inline namespace guard { struct RankProgress; }
+
+inline namespace base {
 
 struct Context {
     int rank = 0;
@@ -25,3 +30,5 @@ struct Context {
 };
 
 inline thread_local Context context;
+
+}  // namespace base

@@ -13,6 +13,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 
+inline namespace base {
+
 std::string system_reason() {
     const int error = errno;
     const std::string reason = strerror(error);
@@ -206,3 +208,5 @@ void make_directories(const std::string& path) {
     CHECK_INPUT(error == 0 || (error == EEXIST && is_directory(path)), "{}: cannot be created: {}",
                 path, strerror(error));
 }
+
+}  // namespace base

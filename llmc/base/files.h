@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+inline namespace base {
+
 struct Fd {
     int fd = -1;
 
@@ -80,3 +82,5 @@ void make_directories(const std::string& path);            // and its parents, s
 // writes the entries of a folder to the medium.
 using FolderCall = std::function<int(const std::string&)>;
 int make_folders(const std::string& path, const FolderCall& make, const FolderCall& sync);
+
+}  // namespace base

@@ -8,6 +8,8 @@
 
 #include "llmc/base/files.h"
 
+inline namespace base {
+
 static std::vector<std::string> matches_of(const std::string& pattern) {
     glob_t g;
     std::vector<std::string> names;
@@ -72,3 +74,5 @@ std::vector<std::string> files_below(const std::string& folder) {
     std::erase_if(files, [](const std::string& path) { return is_directory(path); });
     return files;
 }
+
+}  // namespace base

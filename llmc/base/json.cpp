@@ -8,6 +8,8 @@
 
 #include "llmc/base/utf8.h"
 
+inline namespace base {
+
 std::string json_number(double v) {
     if (!std::isfinite(v)) return "null";
     char text[32];
@@ -50,3 +52,5 @@ JsonObject& JsonObject::raw(std::string_view key, std::string_view json) {
     text += json;
     return *this;
 }
+
+}  // namespace base

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+inline namespace base {
+
 std::string json_number(double v);              // null where v is not finite
 std::string json_string(std::string_view s);    // quoted; invalid UTF-8 becomes U+FFFD
 
@@ -55,3 +57,5 @@ struct JsonLine {
     template <class T> JsonLine& add(std::string_view key, const T& v) { return raw(key, json_text(v)); }
     std::string str() const { return object.str() + "\n"; }
 };
+
+}  // namespace base

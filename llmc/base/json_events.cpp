@@ -4,6 +4,8 @@
 
 #include "llmc/base/json_value.h"
 
+inline namespace base {
+
 using nlohmann::json;
 
 // Why, without the library's name, its error number and the place.
@@ -56,3 +58,5 @@ bool read_json(std::string_view text, const std::function<bool(JsonEvent&)>& tak
     Forward forward{take};
     return json::sax_parse(text, &forward);
 }
+
+}  // namespace base

@@ -6,6 +6,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
 
+inline namespace base {
+
 // Names syntax that other languages allow and JSON refuses, at the place of the error; empty: not recognized.
 static std::string hint_of(const JsonHints& hints, std::string_view text, size_t at) {
     const size_t first = text.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
@@ -54,3 +56,5 @@ Json parse_json_text(std::string_view text, const std::string& name, int deepest
 }
 
 Json parse_json_file(const std::string& path) { return parse_json_text(read_file(path), path); }
+
+}  // namespace base

@@ -6,6 +6,8 @@
 
 #include "llmc/base/json_value.h"
 
+inline namespace base {
+
 // Hints that the message adds behind the quote. quotes: whether there is one; else the message is one line.
 struct JsonHints {
     bool quotes = true;
@@ -17,3 +19,5 @@ struct JsonHints {
 Json parse_json_text(std::string_view text, const std::string& name, int deepest = 32,
                      const JsonHints& hints = {});
 Json parse_json_file(const std::string& path);
+
+}  // namespace base

@@ -6,6 +6,8 @@
 #include "llmc/base/json.h"
 #include "llmc/base/terminal.h"
 
+inline namespace base {
+
 Json::Json() : value(nullptr) {}
 Json::Json(std::nullptr_t) : value(nullptr) {}
 Json::Json(int64_t v) : value(v) { if (v >= 0) value = uint64_t(v); }
@@ -198,3 +200,5 @@ std::string for_message(const Json& v) {
     const std::string text = to_text(v);
     return text.size() > 80 ? printable(text.substr(0, 77)) + "..." : text;
 }
+
+}  // namespace base

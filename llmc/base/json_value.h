@@ -10,6 +10,8 @@
 #include <variant>
 #include <vector>
 
+inline namespace base {
+
 struct Json {
     using List = std::vector<Json>;
     using Members = std::vector<std::pair<std::string, Json>>;      // of an object, in the order of the text
@@ -91,3 +93,5 @@ std::string to_text(const Json& v, int indent = -1);
 
 // Quote of a value for a message: a line of about 80 bytes, cut between UTF-8 characters.
 std::string for_message(const Json& v);
+
+}  // namespace base

@@ -12,6 +12,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace base {
+
 namespace fs = std::filesystem;
 
 static constexpr const char* kNoFile = "is a device, a pipe or a folder; expected the name of a file, new or "
@@ -194,3 +196,5 @@ std::string try_append(const std::string& path, std::string_view row) {
     const Fd file = open_to_append(path, reason);
     return file ? try_append(file.fd, row) : reason;
 }
+
+}  // namespace base

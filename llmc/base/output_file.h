@@ -16,6 +16,8 @@
 
 #include "llmc/base/files.h"
 
+inline namespace base {
+
 // Any end of the process removes a file without a name. File systems that have none get a temporary name in
 // the same directory, removed unless commit() is called.
 struct NewFile {
@@ -52,3 +54,5 @@ std::string try_own_file(const std::string& path);
 Fd open_to_append(const std::string& path, std::string& reason);
 std::string try_append(int fd, std::string_view row);
 std::string try_append(const std::string& path, std::string_view row);
+
+}  // namespace base

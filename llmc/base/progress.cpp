@@ -10,6 +10,8 @@
 #include "llmc/base/console.h"
 #include "llmc/base/terminal.h"
 
+inline namespace base {
+
 double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -60,3 +62,5 @@ std::string today() {
     strftime(text, sizeof text, "%Y-%m-%d", &utc);
     return text;
 }
+
+}  // namespace base

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string>
 
+inline namespace base {
+
 struct Progress {
     std::string what;        // "encode"
     const char* unit;        // unit of the count: "B" is printed as MB
@@ -23,3 +25,5 @@ struct Progress {
 
 double seconds_now();        // of a monotonic clock
 std::string today();         // "2026-11-26", in UTC
+
+}  // namespace base

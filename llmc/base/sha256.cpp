@@ -3,6 +3,8 @@
 #include <bit>
 #include <string>
 
+inline namespace base {
+
 static constexpr size_t kBlock = 64;        // bytes
 
 static constexpr uint32_t kRounds[64] = {
@@ -85,3 +87,5 @@ bool same_hash(const Sha256& a, const Sha256& b) {
     for (size_t i = 0; i < a.size(); i++) different |= unsigned(a[i] ^ b[i]);
     return different == 0;
 }
+
+}  // namespace base

@@ -9,6 +9,8 @@
 
 #include "llmc/base/utf8.h"
 
+inline namespace base {
+
 static bool terminals[2], noted;
 
 void note_terminals() {
@@ -84,3 +86,5 @@ size_t whole_characters(std::string_view s) {
     }
     return s.size();
 }
+
+}  // namespace base

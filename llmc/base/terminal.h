@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+inline namespace base {
+
 // Whether output of descriptor 1 or 2 ends on a terminal. note_terminals() keeps the answers for both, before
 // a pipe takes the terminal's place (base/guard/screen.cpp).
 bool on_terminal(int descriptor);
@@ -25,3 +27,5 @@ std::string for_terminal(std::string_view s);
 
 // Length of s in bytes, without an incomplete UTF-8 character at the end.
 size_t whole_characters(std::string_view s);
+
+}  // namespace base

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+inline namespace base {
+
 inline constexpr uint32_t kInvalid = 0xffffffff;
 
 struct Char {
@@ -66,3 +68,5 @@ inline int encode_utf8(uint32_t c, char* out) {
     out[3] = char(0x80 | (c & 0x3f));
     return 4;
 }
+
+}  // namespace base

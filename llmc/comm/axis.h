@@ -11,6 +11,8 @@
 
 #include "llmc/comm/group.h"
 
+inline namespace comm {
+
 struct Axis {
     int index = 0, size = 1;            // index: of this rank; size: number of ranks
     Group* group = nullptr;             // null: one rank
@@ -92,3 +94,5 @@ struct Mesh {
     Axis world;             // all ranks
     int rank = 0;
 };
+
+}  // namespace comm

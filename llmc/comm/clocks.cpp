@@ -4,6 +4,8 @@
 #include <limits>
 #include <vector>
 
+inline namespace comm {
+
 static constexpr size_t kRounds = 16;
 
 // Rank 0 enters a round at a and leaves at b by its clock, this rank at c and d by its own. With the offset o
@@ -28,3 +30,5 @@ ClockOffset clock_offset(const Axis& world, const std::function<double()>& clock
     if (low <= 0 && 0 <= high) return {};
     return {.offset = (low + high) / 2, .error = (high - low) / 2};
 }
+
+}  // namespace comm

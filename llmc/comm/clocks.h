@@ -5,6 +5,8 @@
 #include "llmc/base/progress.h"
 #include "llmc/comm/axis.h"
 
+inline namespace comm {
+
 // A rank's clock minus rank 0's is offset +- error, in seconds.
 struct ClockOffset { double offset = 0, error = 0; };
 
@@ -12,3 +14,5 @@ struct ClockOffset { double offset = 0, error = 0; };
 // and exits bound the offset from both sides. If the bounds contain 0, the ranks share one clock and the
 // offset is 0. All ranks together.
 ClockOffset clock_offset(const Axis& world, const std::function<double()>& clock = seconds_now);
+
+}  // namespace comm

@@ -14,6 +14,8 @@
 #include "llmc/ops/timeline.h"
 #include "llmc/ops/walk.h"
 
+inline namespace comm {
+
 // Reductions up to this size are gathered whole, and each rank sums everything.
 static constexpr size_t kSmall = 8192;
 
@@ -76,7 +78,7 @@ static void check_peer(const Group& g, int peer) {
 
 static void run(Group& g, const Job& job) { g.transport->finish(g, g.transport->start(g, job)); }
 
-Pending comm::start_all_gather(Group& g, void* dst, const void* src, size_t count, Wire t) {
+Pending start_all_gather(Group& g, void* dst, const void* src, size_t count, Wire t) {
     const uint64_t bytes = count * size_of(t);
     if (counted_call(g, kAllGather, uint64_t(g.size - 1) * bytes, uint64_t(g.size) * bytes))
         return {&g, 0, kAllGather};
@@ -85,7 +87,7 @@ Pending comm::start_all_gather(Group& g, void* dst, const void* src, size_t coun
     return call.pending(g.transport->start(g, job));
 }
 
-Pending comm::start_reduce_scatter(Group& g, void* dst, const void* src, size_t count, Wire t) {
+Pending start_reduce_scatter(Group& g, void* dst, const void* src, size_t count, Wire t) {
     const uint64_t sent = uint64_t(g.size - 1) * count * wire_size(g, t);
     if (counted_call(g, kReduceScatter, sent, count * size_of(t))) return {&g, 0, kReduceScatter};
     check_reduction(g, size_t(g.size) * count * size_of(t));
@@ -95,7 +97,7 @@ Pending comm::start_reduce_scatter(Group& g, void* dst, const void* src, size_t 
     return call.pending(g.transport->start(g, job));
 }
 
-Pending comm::start_all_to_all(Group& g, void* dst, const void* src, const size_t* sent,
+Pending start_all_to_all(Group& g, void* dst, const void* src, const size_t* sent,
                                const size_t* received, Wire t) {
     const auto sum = [&](const size_t* counts) {
         return std::accumulate(counts, counts + g.size, size_t(0));
@@ -109,7 +111,7 @@ Pending comm::start_all_to_all(Group& g, void* dst, const void* src, const size_
                                                .received = received}));
 }
 
-void comm::wait(Pending& p) {
+void wait(Pending& p) {
     if (!p.group) return;
     Group& g = *p.group;
     if (walked(await_cost, g, p.verb)) {
@@ -170,14 +172,14 @@ static void device_all_reduce(Group& g, void* data, size_t count, Wire t) {
                          t);
 }
 
-void comm::all_reduce(Group& g, void* data, size_t count, Wire t) {
+void all_reduce(Group& g, void* data, size_t count, Wire t) {
     if (g.transport->on_device) return device_all_reduce(g, data, count, t);
     if (count * size_of(t) <= kSmall) return small_all_reduce(g, data, count, t);
     if (g.native && native_all_reduce(g, data, count, t)) return;
     large_all_reduce(g, data, count, t);
 }
 
-void comm::broadcast(Group& g, void* data, size_t count, Wire t, int root) {
+void broadcast(Group& g, void* data, size_t count, Wire t, int root) {
     check_peer(g, root);
     const uint64_t bytes = count * size_of(t);
     if (counted_call(g, kBroadcast, g.index == root ? uint64_t(g.size - 1) * bytes : 0, bytes)) return;
@@ -186,14 +188,14 @@ void comm::broadcast(Group& g, void* data, size_t count, Wire t, int root) {
             .root = root});
 }
 
-Pending comm::start_send(Group& g, const void* data, size_t count, Wire t, int peer) {
+Pending start_send(Group& g, const void* data, size_t count, Wire t, int peer) {
     check_peer(g, peer);
     if (counted_call(g, kSend, count * size_of(t), 0, peer)) return {&g, 0, kSend};
     Call call(g, kSend);
     return call.pending(g.transport->start_send(g, data, count * size_of(t), peer));
 }
 
-void comm::recv(Group& g, void* data, size_t count, Wire t, int peer) {
+void recv(Group& g, void* data, size_t count, Wire t, int peer) {
     check_peer(g, peer);
     if (counted_call(g, kRecv, 0, count * size_of(t), peer)) return;
     Call call(g, kRecv);
@@ -201,7 +203,7 @@ void comm::recv(Group& g, void* data, size_t count, Wire t, int peer) {
 }
 
 // A rank with a slice of every other rank knows that every rank has called.
-void comm::barrier(Group& g) {
+void barrier(Group& g) {
     if (counted_call(g, kBarrier, 0, 0)) return;
     Call call(g, kBarrier);
     g.small.resize(std::max(g.small.size(), size_t(g.size)));
@@ -209,7 +211,7 @@ void comm::barrier(Group& g) {
     run(g, {Job::Gather, Wire::Byte, g.small.data(), &here, 1, size_t(g.size)});
 }
 
-void comm::lend_staging(Group& g, void* memory, size_t bytes) {
+void lend_staging(Group& g, void* memory, size_t bytes) {
     g.staging = static_cast<std::byte*>(memory);
     g.staging_bytes = bytes;
 }
@@ -222,7 +224,7 @@ template <class T> static void sum_integers(void* dst, const void* const* terms,
     }
 }
 
-void comm::sum(void* dst, const void* const* terms, int number, size_t count, Wire t, bool rounded) {
+void sum(void* dst, const void* const* terms, int number, size_t count, Wire t, bool rounded) {
     const auto floats = reinterpret_cast<const float* const*>(terms);
     float* out = static_cast<float*>(dst);
     switch (t) {
@@ -241,3 +243,5 @@ void comm::sum(void* dst, const void* const* terms, int number, size_t count, Wi
     }
     CHECK(false, "bytes have no sum");
 }
+
+}  // namespace comm

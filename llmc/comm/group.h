@@ -12,6 +12,8 @@
 
 #include "llmc/base/numbers/dtype.h"
 
+inline namespace comm {
+
 // Type of the elements of a message.
 enum class Wire : uint8_t { Byte, BF16, F32, F64, I32, I64 };
 
@@ -119,7 +121,6 @@ struct Group {
 };
 
 // The verbs of comm/axis.h without types: count, publish the wait for the supervisor, call the transport.
-namespace comm {
 Pending start_all_gather(Group&, void* dst, const void* src, size_t count, Wire);
 Pending start_reduce_scatter(Group&, void* dst, const void* src, size_t count, Wire);
 Pending start_all_to_all(Group&, void* dst, const void* src, const size_t* sent, const size_t* received,
@@ -154,4 +155,5 @@ inline size_t elements(const Job& j, int k) {
     return std::min(j.slice, j.total - begin);
 }
 void sum(void* dst, const void* const* terms, int number, size_t count, Wire, bool rounded);
+
 }  // namespace comm

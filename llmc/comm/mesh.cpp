@@ -4,6 +4,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace comm {
+
 static_assert(kMeshAxes <= GridSlice().digits.size());
 
 GridSlice grid_slice(std::span<const GridAxis> grid, int rank) {
@@ -84,3 +86,5 @@ RankMesh::RankMesh(const ParallelConfig& p, int ranks, int rank, bool over_nccl)
         a->group->bf16_wire = p.reduce_dtype == ReduceDtype::Bf16;
     }
 }
+
+}  // namespace comm

@@ -6,6 +6,8 @@
 #include "llmc/base/config/axes.h"
 #include "llmc/comm/axis.h"
 
+inline namespace comm {
+
 // The ranks of a grid that differ from a rank on some of the axes alone, ascending.
 struct GridSlice {
     struct Digit {
@@ -80,3 +82,5 @@ struct RankMesh {
     RankMesh(const ParallelConfig& p, int ranks, int rank, bool over_nccl = false);
     RankMesh(const RankMesh&) = delete;
 };
+
+}  // namespace comm

@@ -2,7 +2,7 @@
 
 #include "llmc/ops/ops.h"
 
-namespace PRECISION {
+namespace PRECISION::inline comm {
 
 // Terms on the device are summed by the device's ops, others by the CPU's: the bits are equal.
 void sum_of_terms(floatX* out, const floatX* const* terms, int number, size_t count) {
@@ -41,4 +41,4 @@ void settle(const void* memory) {
 
 bool is_on_device(const void* memory) { return ops::on_device(memory); }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::comm

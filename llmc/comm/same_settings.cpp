@@ -10,6 +10,8 @@
 #include "llmc/base/json.h"
 #include "llmc/base/terminal.h"
 
+inline namespace comm {
+
 static std::string hash_of(const std::string& text) {
     return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
@@ -54,3 +56,5 @@ void check_same_settings(const Config& cfg, const std::string& task, const Excha
     CHECK(differs != texts.end(), "hashes of settings differ, and no setting does");
     refuse(texts[0], *differs, 0, int(differs - texts.begin()));
 }
+
+}  // namespace comm

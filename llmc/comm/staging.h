@@ -8,6 +8,8 @@
 #include "llmc/comm/group.h"
 #include "llmc/comm/reductions.h"
 
+inline namespace comm {
+
 // Whether the job rounds FP32 to bf16 for the wire.
 inline bool rounds(const Group& g, const Job& j) { return g.bf16_wire && j.type == Wire::F32; }
 
@@ -47,3 +49,5 @@ inline void sum_received(Group& g, const Job& j, std::vector<const void*>& slice
                                  reinterpret_cast<const bfloat16* const*>(slices.data()), g.size, own);
     else comm::sum(j.dst, slices.data(), g.size, own, j.type, false);
 }
+
+}  // namespace comm

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+inline namespace comm {
+
 // Broadcasts, as every transport has them between any two ranks, and takes memory of the host.
 std::vector<std::string> gather_texts(const Axis& world, const std::string& own) {
     constexpr size_t kChunk = size_t(1) << 20;
@@ -24,3 +26,5 @@ std::vector<std::string> gather_texts(const Axis& world, const std::string& own)
     }
     return all;
 }
+
+}  // namespace comm

@@ -5,6 +5,8 @@
 #include "llmc/base/progress.h"
 #include "llmc/base/guard/progress_page.h"
 
+inline namespace comm {
+
 Votes::Words Votes::send() {
     Words words;
     for (size_t i = 0; i < kWords; i++) words[i] = mine[i];
@@ -51,3 +53,5 @@ Signals agree(const Axis& ranks, const Signals& mine) {
     const auto [save, stop] = sum_over<2>(ranks, {double(mine.save), double(mine.stop)});
     return {.save = save > 0, .stop = stop > 0};
 }
+
+}  // namespace comm

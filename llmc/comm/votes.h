@@ -14,6 +14,8 @@
 #include "llmc/comm/axis.h"
 #include "llmc/ops/walk.h"
 
+inline namespace comm {
+
 // values: on entry this rank's, on return the sums over the ranks. Many values travel in chunks, so that each
 // gather needs little memory.
 inline void sum_over(const Axis& ranks, std::span<double> values) {
@@ -91,3 +93,5 @@ double largest_over(const Axis& ranks, double mine);
 
 // The signals that any rank received: a signal may reach one rank only.
 Signals agree(const Axis& ranks, const Signals& mine);
+
+}  // namespace comm

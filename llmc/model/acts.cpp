@@ -1,6 +1,6 @@
 #include "llmc/model/acts.h"
 
-namespace PRECISION {
+namespace PRECISION::inline model {
 
 static bool shared(const ActRow& row, Recompute level) { return !row.always_own && level >= row.shared_from; }
 
@@ -26,4 +26,4 @@ void share_block_acts(std::vector<BlockActs>& acts, const Dims& d, Recompute lev
     for (BlockActs& a : acts) a.kv = a.qkv;
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::model

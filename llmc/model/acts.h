@@ -11,7 +11,7 @@
 #include "llmc/ops/arena.h"
 #include "llmc/ops/ops.h"
 
-namespace PRECISION {
+namespace PRECISION::inline model {
 
 struct BlockActs {
     floatX *in, *x, *ln1, *qkv, *qk, *atty, *x1, *ln2, *pre, *act;
@@ -71,4 +71,4 @@ void add_block_acts(ArenaOf arena, std::vector<BlockActs>& acts, const Dims& d, 
 // After allocate(): points shared entries at one buffer.
 void share_block_acts(std::vector<BlockActs>& acts, const Dims& d, Recompute level);
 
-}  // namespace PRECISION
+}  // namespace PRECISION::model

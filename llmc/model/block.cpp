@@ -2,7 +2,7 @@
 // stream's, which layernorm_backward adds to.
 #include "llmc/model/block.h"
 
-namespace PRECISION {
+namespace PRECISION::inline model {
 namespace {
 
 // A call of a block for the tokens of a span. Of each half: forward, which computes every input of backward;
@@ -242,4 +242,4 @@ void add_block_scratch(ArenaOf arena, BlockScratch& s, const Dims& d, size_t N, 
     if (d.kind.values) arena.add("block scratch", &s.dgates, N * size_t(d.KV));
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::model

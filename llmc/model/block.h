@@ -17,7 +17,7 @@
 #include "llmc/model/score_pass.h"
 #include <span>
 
-namespace PRECISION {
+namespace PRECISION::inline model {
 
 using BlockWeights = BlockTensors<floatX>;
 using BlockGrads = BlockTensors<real>;
@@ -94,4 +94,4 @@ struct Block {
                   const BlockScratch& s, Span span) const;
 };
 
-}  // namespace PRECISION
+}  // namespace PRECISION::model

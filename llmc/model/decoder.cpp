@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace PRECISION {
+namespace PRECISION::inline model {
 
 Decoder::Decoder(const Dims& d, const Axis& tp, const Part& part)
     : own(d, tp, part, std::min(kRows, d.maxT)), cache(part.layers.size()) {}
@@ -31,4 +31,4 @@ std::vector<floatX> Decoder::on_host(const floatX* logits) const {
     return values;
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::model

@@ -5,7 +5,7 @@
 #pragma once
 #include "llmc/model/forward_only.h"
 
-namespace PRECISION {
+namespace PRECISION::inline model {
 
 struct Decoder {
     ForwardOnly own;
@@ -55,4 +55,4 @@ const floatX* Decoder::forward(W& weights, const int32_t* ids, int count, int t0
     return own.tp.all_gather(all_logits, own_logits, size_t(d.Vp));
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::model

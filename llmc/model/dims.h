@@ -22,6 +22,8 @@
 #include "llmc/base/config/model_config.h"
 #include "llmc/comm/axis.h"
 
+inline namespace model {
+
 // Rotary positions (rotary_table.h).
 struct RopeKind {
     bool used = false;          // in place of learned positions
@@ -90,3 +92,5 @@ inline Dims make_dims(const ModelConfig& settings, const Axis& tp = {}) {
                               .still = m.rope_still, .scaling = m.rope_scaling},
                      .qk_norm = m.qk_norm, .qk_gain = m.qk_norm != QkNorm::None && m.qk_gain}};
 }
+
+}  // namespace model

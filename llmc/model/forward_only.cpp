@@ -2,7 +2,7 @@
 
 #include "llmc/model/rotary_table.h"
 
-namespace PRECISION {
+namespace PRECISION::inline model {
 
 ForwardOnly::ForwardOnly(const Dims& dims, const Axis& axis, const Part& p, int most)
     : d(dims), tp(axis), part(p), block{d, tp, Recompute::Block}, rows(most) {}
@@ -29,4 +29,4 @@ void ForwardOnly::add_to(ArenaOf arena, const char* name, bool cached) {
 
 void ForwardOnly::ready() { fill_rotary_table(block.rotary_table, d); }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::model

@@ -3,7 +3,7 @@
 #pragma once
 #include "llmc/model/gpt.h"
 
-namespace PRECISION {
+namespace PRECISION::inline model {
 
 struct ForwardOnly {
     Dims d;
@@ -50,4 +50,4 @@ struct ForwardOnly {
     }
 };
 
-}  // namespace PRECISION
+}  // namespace PRECISION::model

@@ -2,7 +2,7 @@
 
 #include "llmc/model/rotary_table.h"
 
-namespace PRECISION {
+namespace PRECISION::inline model {
 
 Gpt::Gpt(const GptShape& s, const Axis& axis, const Part& p, const std::vector<int>& buffers)
     : shape(s), d(s.d), tp(axis), part(p), buffers(buffers), block{d, tp, s.level},
@@ -91,4 +91,4 @@ void Gpt::end_step(real* dwte) {
     apart = false;
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::model

@@ -17,7 +17,7 @@
 #include "llmc/model/block.h"
 #include "llmc/model/layout.h"
 
-namespace PRECISION {
+namespace PRECISION::inline model {
 
 // A micro-batch: inputs and targets, (B, T) each, and with model.document_mask the documents. Equal on every
 // rank of tp.
@@ -276,4 +276,4 @@ template <class W> void Gpt::embed_backward(W& weights, const Batch& b, int buff
     weights.done_embed();
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::model

@@ -8,7 +8,7 @@
 #include "llmc/ops/gpu_rows.h"
 #include "llmc/ops/ops.h"
 
-namespace PRECISION {
+namespace PRECISION::inline model {
 
 // The rule that n breaks, and what to set instead.
 static std::string rule(int n, int unit, const std::string& where, int most = INT_MAX) {
@@ -48,4 +48,4 @@ std::string wrong_on_gpus(const ModelConfig& settings, int tp) {
     return fmt::format("model.ffn_channels = {}: {}", F, rule(F, unit * tp, where));
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::model

@@ -4,6 +4,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace model {
+
 // The place of a member among a struct's pointers.
 template <template <class> class G, class T> static size_t place_of(T* G<T>::* member) {
     T here{};
@@ -136,3 +138,5 @@ Layout make_layout(const Dims& d, const Part& part, size_t shards,
     layout.buckets.push_back(at);
     return layout;
 }
+
+}  // namespace model

@@ -19,6 +19,8 @@
 #include "llmc/base/numbers/interval.h"
 #include "llmc/model/params.h"
 
+inline namespace model {
+
 // Blocks begin to end - 1 of the blocks here, run together. The chunk that embeds turns tokens into the
 // stream; the chunk that ends turns the stream into a loss.
 struct Chunk {
@@ -144,3 +146,5 @@ template <class T> struct HeadTensors { T *w, *b; };
 template <class T> HeadTensors<T> head_of(T* wte, const FinalTensors<T>& final, const Dims& d) {
     return d.kind.tied ? HeadTensors<T>{wte, nullptr} : HeadTensors<T>{final.headw, final.headb};
 }
+
+}  // namespace model

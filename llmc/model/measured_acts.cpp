@@ -2,7 +2,7 @@
 
 #include "llmc/model/gpt.h"
 
-namespace PRECISION {
+namespace PRECISION::inline model {
 
 // Right after the block's forward: at each level of recomputation its buffers still hold its own values.
 void Gpt::measure(const BlockActs& a, const Stream& out, int layer, int N) {
@@ -22,4 +22,4 @@ void Gpt::measure(const HeadActs& a, int N) {
     ops::spread_of_stored(to + 1, a.lnf, stream);
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::model

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+inline namespace model {
+
 inline constexpr const char* kMeasuredOfBlock[] = {"x", "ln1", "atty", "x1", "ln2", "act", "fcproj"};
 inline constexpr const char* kMeasuredAtEnd[] = {"xf", "lnf"};
 
@@ -18,3 +20,5 @@ inline std::vector<std::string> measured_names(int L) {
     names.insert(names.end(), std::begin(kMeasuredAtEnd), std::end(kMeasuredAtEnd));
     return names;
 }
+
+}  // namespace model

@@ -14,6 +14,8 @@
 #include "llmc/base/numbers/dtype.h"
 #include "llmc/model/dims.h"
 
+inline namespace model {
+
 // How a tensor is cut over the tp axis. None: whole on every rank, its gradient partial over tp; Rows: output
 // features (or vocabulary rows); Cols: input features.
 enum class Split { None, Rows, Cols };
@@ -157,3 +159,5 @@ template <class T> std::vector<ParamRow<FinalTensors<T>>> final_params(const Dim
     { &G::headb,    {"headb",    bias,     1,   V,      Rows, Zeros,    false} },
     }, d);
 }
+
+}  // namespace model

@@ -6,7 +6,7 @@
 
 #include "llmc/ops/ops.h"
 
-namespace PRECISION {
+namespace PRECISION::inline model {
 
 // A wave of w = 2 pi / f tokens makes context / w rotations over the first training's context.
 static double scaled(double f, const RopeScaling& s) {
@@ -48,4 +48,4 @@ void fill_rotary_table(real* out, const Dims& d) {
     ops::copy_to_device(out, table.data(), table.size() * sizeof(real));
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::model

@@ -6,7 +6,7 @@
 #include "llmc/model/dims.h"
 #include "llmc/ops/arena.h"
 
-namespace PRECISION {
+namespace PRECISION::inline model {
 
 // Radians by which each of the D/2 pairs of channels of a head rotates from token to token, falling. With
 // `still`, only the first m = (1 - still) D/2 pairs rotate. RopeKind::scaling applies.
@@ -19,4 +19,4 @@ void add_rotary_table(ArenaOf arena, real** table, const Dims& d);
 // Computed in double, rounded once. Does nothing for a model without the table.
 void fill_rotary_table(real* out, const Dims& d);
 
-}  // namespace PRECISION
+}  // namespace PRECISION::model

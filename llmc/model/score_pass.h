@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <vector>
 
+inline namespace model {
+
 // Most tokens of a sequence, whatever model.context, to bound the memory. Of more tokens the last are scored.
 inline constexpr int kMostScored = 8192;
 
@@ -30,3 +32,5 @@ struct TokenScore {
     double logprob;                         // in nats
     bool likeliest;                         // no token is likelier; of equally likely tokens, the first
 };
+
+}  // namespace model

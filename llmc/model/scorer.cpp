@@ -1,6 +1,6 @@
 #include "llmc/model/scorer.h"
 
-namespace PRECISION {
+namespace PRECISION::inline model {
 
 // Enough that products are not slowed by few rows; at most what a long context may take of the memory.
 static int rows_at_once(int maxT) {
@@ -86,4 +86,4 @@ std::vector<TokenScore> Scorer::read_scores(const ScorePass& p, size_t n0, int c
     return scores;
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::model

@@ -6,7 +6,7 @@
 #include "llmc/model/forward_only.h"
 #include "llmc/model/score_pass.h"
 
-namespace PRECISION {
+namespace PRECISION::inline model {
 
 struct Scorer {
     ForwardOnly own;                   // own.rows: most tokens of a pass, so also of the kept prefixes
@@ -101,4 +101,4 @@ template <class W> std::vector<TokenScore> Scorer::score(W& weights, const Score
     return scores;
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::model

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+inline namespace any_backend {
+
 static constexpr size_t kAlign = 64, kPage = 4096;
 
 void Arena::reserve(const std::string& name, size_t bytes, std::function<void(std::byte*)> place,
@@ -45,3 +47,5 @@ void Arena::allocate(Allocate allocate, Free free) {
 Arena::~Arena() {
     if (memory) release(memory, total);
 }
+
+}  // namespace any_backend

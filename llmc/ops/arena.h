@@ -12,6 +12,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace any_backend {
+
 enum class Purpose : uint8_t { Weights, Gradients, Optimizer, Activations, Other };
 
 struct ArenaOf;
@@ -71,3 +73,5 @@ struct ArenaOf {
     ArenaOf of(Purpose other) const { return {arena, other}; }
 };
 inline ArenaOf Arena::of(Purpose purpose) { return {*this, purpose}; }
+
+}  // namespace any_backend

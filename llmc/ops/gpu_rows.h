@@ -2,6 +2,8 @@
 #pragma once
 #include <cstddef>
 
+inline namespace any_backend {
+
 // Bytes of a row of norms. decl/layernorm.h has the limits of the backward kernel that reads rows once.
 inline constexpr size_t kGpuNormBytes = 65536;
 
@@ -9,3 +11,5 @@ inline constexpr size_t kGpuNormBytes = 65536;
 constexpr bool has_tensor_core_attention(int D) {
     return D == 32 || D == 64 || D == 80 || D == 96 || D == 128 || D == 160;
 }
+
+}  // namespace any_backend

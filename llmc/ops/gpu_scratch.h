@@ -5,6 +5,8 @@
 
 #include "llmc/ops/walk.h"
 
+inline namespace any_backend {
+
 inline constexpr size_t kScratchAlign = 256;
 inline size_t scratch_size(size_t bytes) {
     return (bytes + kScratchAlign - 1) / kScratchAlign * kScratchAlign;
@@ -35,3 +37,5 @@ inline size_t group_sums(int N, int most, size_t columns) {
 inline Needs norm_needs(const Target& on, int N, size_t columns) {
     return on.gpu() ? gpu_scratch(group_sums(N, kNormGroups, columns)) : Needs{};
 }
+
+}  // namespace any_backend

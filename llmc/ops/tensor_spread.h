@@ -8,6 +8,8 @@
 
 #include "llmc/base/numbers/dtype.h"
 
+inline namespace any_backend {
+
 // Bin i counts elements with 2^(i + kLowestBin) <= |x| < 2^(i + kLowestBin + 1). The first bin also counts
 // smaller elements, the last bin larger elements.
 inline constexpr int kSpreadBins = 64, kLowestBin = -40;
@@ -44,3 +46,5 @@ inline int spread_bin(double x) {
     const int bin = int(std::bit_cast<uint64_t>(x) >> 52 & 0x7ff) - 1023 - kLowestBin;
     return std::clamp(bin, 0, kSpreadBins - 1);
 }
+
+}  // namespace any_backend

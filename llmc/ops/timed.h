@@ -3,6 +3,8 @@
 #include "llmc/ops/timeline.h"
 #include "llmc/ops/walk.h"
 
+inline namespace any_backend {
+
 // An event from here to the end of the scope. Without a timeline a test of a pointer.
 struct Timed {
     Timeline* const timeline = context.walk ? context.walk->timeline : nullptr;
@@ -14,3 +16,5 @@ struct Timed {
     ~Timed() { if (timeline) timeline->close(); }
     Timed(const Timed&) = delete;
 };
+
+}  // namespace any_backend

@@ -5,6 +5,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/progress.h"
 
+inline namespace any_backend {
+
 // An idle device reaches a mark at once. Host time before the mark: no op runs before its launch. An event
 // that only ends takes host time after the mark, as the call belongs to the event.
 Timeline::Now Timeline::now(bool ends) {
@@ -85,3 +87,5 @@ void Timeline::finish() {
     if (in_range) ranges->pop();
     in_range = false;
 }
+
+}  // namespace any_backend

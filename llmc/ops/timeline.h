@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <vector>
 
+inline namespace any_backend {
+
 struct Timeline {
     enum class Kind : uint8_t { Op, Collective, Wait, Copy };
     static constexpr uint64_t kNotStarted = ~uint64_t(0);
@@ -63,3 +65,5 @@ private:
     void end(int32_t event, const Now& at);
     void group_ranges(const Event& what);
 };
+
+}  // namespace any_backend

@@ -7,6 +7,8 @@
 #include "llmc/base/progress.h"
 #include "llmc/ops/timeline.h"
 
+inline namespace any_backend {
+
 std::array<int, 8> Cost::sizes() const {
     const ProductShape& p = product;
     const AttentionShape& a = attention;
@@ -90,3 +92,5 @@ double Walk::flops() const {
     for (const Entry& e : entries) sum += of(e).flops;
     return sum;
 }
+
+}  // namespace any_backend

@@ -18,6 +18,10 @@
 
 #include "llmc/base/context.h"
 
+inline namespace comm { enum Verb : uint8_t; }        // of a collective: comm/group.h
+
+inline namespace any_backend {
+
 // The device of a cost, present or described.
 struct Target {
     enum Backend : uint8_t { Cpu, Cuda } backend;
@@ -66,8 +70,6 @@ struct TicketShape {
     CopyLane lane = CopyLane();     // of Mark
     bool operator==(const TicketShape&) const = default;
 };
-
-enum Verb : uint8_t;                // of a collective: comm/group.h
 
 // Bytes of an op besides its arguments: of context.scratch, and allocated by libraries.
 struct Needs {
@@ -172,3 +174,5 @@ struct Walking {
     ~Walking() { if (walk) walk->*which = before; }
     Walking(const Walking&) = delete;
 };
+
+}  // namespace any_backend

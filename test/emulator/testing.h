@@ -21,7 +21,7 @@ template <class T> struct Device {
     Device(const Device&) = delete;
     ~Device() {
         cudaDeviceSynchronize();
-        release(p);
+        emulator::release(p);
     }
     std::vector<T> host() const {
         std::vector<T> v(count);

@@ -5,6 +5,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace config {
+
 namespace {
 struct Order {
     AxisOrder axes = {};                // those named, then the others: these have one rank
@@ -77,3 +79,5 @@ std::vector<MeshAxis> shown_axes(const MeshShape& s) {
     std::erase_if(shown, [](MeshAxis a) { return axis_rows[a].missing != nullptr; });
     return shown;
 }
+
+}  // namespace config

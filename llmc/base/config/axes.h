@@ -11,6 +11,8 @@
 
 #include "llmc/base/config/config.h"
 
+inline namespace config {
+
 enum MeshAxis : uint8_t { kDp, kTp, kPp, kCp, kMeshAxes };
 using AxisOrder = std::array<MeshAxis, kMeshAxes>;      // the innermost first
 
@@ -55,3 +57,5 @@ int ranks_of(const MeshShape& s, unsigned axes = kAllAxes);     // product of th
 int stride_of(const MeshShape& s, MeshAxis axis);
 int index_on(const MeshShape& s, MeshAxis axis, int rank);
 std::vector<MeshAxis> shown_axes(const MeshShape& s);           // those of this version, the outermost first
+
+}  // namespace config

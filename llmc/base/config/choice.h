@@ -8,6 +8,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace config {
+
 // Such a value without its enum, for code that walks all settings: a list of words, as in "auto|cpu|cuda",
 // and an index into the list.
 struct Word {
@@ -101,3 +103,5 @@ constexpr const char* words_of(ReduceOrder) { return "auto|ordered|native"; }
 constexpr const char* words_of(ReduceDtype) { return "fp32|bf16"; }
 constexpr const char* words_of(Recompute) { return "none|selective|block"; }
 constexpr const char* words_of(Offload) { return "none|optimizer"; }
+
+}  // namespace config

@@ -4,6 +4,8 @@
 
 #include "llmc/base/config/visit.h"
 
+inline namespace config {
+
 inline constexpr int kMostMemoryGb = 65536;  // well above every device: a value beyond is in another unit
 
 struct ClusterConfig {
@@ -37,3 +39,5 @@ struct ClusterConfig {
           "scripts/machines/");
     }
 };
+
+}  // namespace config

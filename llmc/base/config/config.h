@@ -15,6 +15,8 @@
 #include "llmc/base/config/sharding.h"
 #include "llmc/base/config/visit.h"
 
+inline namespace config {
+
 struct RunConfig {
     std::string dir = "runs/default";
     Choice<RunDevice> device = RunDevice::Auto;
@@ -267,8 +269,7 @@ void set_value(Config& cfg, const std::string& path, const std::string& text);
 
 // Refuses settings that contradict each other, and features missing from this version. Reads no files.
 void validate(const Config& cfg);
-// Exit code 78 if `ranks` ranks cannot form the mesh, or if a step does not divide into micro-batches on the
-// mesh.
+// Exit code 78 if `ranks` ranks cannot form the mesh, or a step does not divide into its micro-batches.
 void check_mesh(const Config& cfg, int ranks);
 // Why `ranks` ranks cannot form these axes for this model; empty: they can.
 std::string mesh_mistake(const ParallelConfig& p, const ModelConfig& m, int ranks);
@@ -276,8 +277,7 @@ std::string mesh_mistake(const ParallelConfig& p, const ModelConfig& m, int rank
 // Whether train.batch_tokens divide into equally many micro-batches on each of dp data-parallel ranks.
 // micro_batch: sequences; 0: not chosen yet, and counts as one sequence.
 bool batch_divides(const Config& cfg, int dp, int micro_batch);
-// The share of a data-parallel rank in a step: rows of model.context tokens each, and micro-batches of
-// train.micro_batch rows each.
+// A data-parallel rank's share of a step: rows of model.context tokens, micro-batches of train.micro_batch.
 int64_t rows_of_step(const Config& cfg, int dp);
 int64_t micros_of_step(const Config& cfg, int dp);
 // Exit code 78 where batch_divides() is false; the message names the nearest multiples.
@@ -296,3 +296,5 @@ std::string wrong_model(const ModelConfig& m, const ShapeKeys& keys);
 
 // Every value as JSON, in the order of visit.
 std::string to_json(const Config& cfg);
+
+}  // namespace config

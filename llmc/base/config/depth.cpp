@@ -6,6 +6,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace config {
+
 static int channels_of(int depth) { return (64 * depth + 127) / 128 * 128; }
 
 // Parameters of block matrices and head.
@@ -58,3 +60,5 @@ void apply_depth(Config& cfg) {
     set("optimizer.lr", cfg.optimizer.lr, 0.008 * s * w);
     cfg.model.depth = 0;
 }
+
+}  // namespace config

@@ -10,6 +10,10 @@
 #pragma once
 #include "llmc/base/config/config.h"
 
+inline namespace config {
+
 // Sets each setting that depth implies and the user did not set; then sets depth to 0. Does nothing at depth
 // 0. Ends in CHECK_INPUT if model.vocab is 0.
 void apply_depth(Config& cfg);
+
+}  // namespace config

@@ -6,6 +6,8 @@
 
 #include "llmc/base/config/visit.h"
 
+inline namespace config {
+
 struct EvalConfig {
     static constexpr int64_t kTokens = 1 << 19;         // evaluated at most where batches = -1
     int64_t every = 250, batches = -1;
@@ -61,3 +63,5 @@ struct SampleConfig {
           "tokenizer's template adds one, else end-of-text; empty: that token alone");
     }
 };
+
+}  // namespace config

@@ -7,6 +7,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/json.h"
 
+inline namespace config {
+
 template <class F> static void each_section(Config& cfg, F&& f) {
     cfg.visit([&](const char* key, auto& member, const char* meaning) { f(key, member, meaning); });
 }
@@ -171,3 +173,5 @@ std::string nearest_section(const std::string& unknown) {
     return std::min_element(all.begin(), all.end(), [&](const Section& a, const Section& b) {
         return edit_distance(name, a.name) < edit_distance(name, b.name); })->name;
 }
+
+}  // namespace config

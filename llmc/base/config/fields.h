@@ -6,6 +6,8 @@
 
 #include "llmc/base/config/config.h"
 
+inline namespace config {
+
 using Value = std::variant<int*, int64_t*, double*, bool*, std::string*, Word*, std::vector<Corpus>*,
                            std::vector<std::string>*, std::vector<int>*, std::vector<int64_t>*, RopeScaling*>;
 
@@ -33,3 +35,5 @@ int edit_distance(const std::string& a, const std::string& b);
 // The known paths nearest to an unknown path: "optimizer.lr" or "eval.every, log.every"; empty: no near path.
 std::string nearest(const std::string& path);
 std::string nearest_section(const std::string& name);
+
+}  // namespace config

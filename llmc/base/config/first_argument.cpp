@@ -7,6 +7,8 @@
 #include "llmc/base/config/fields.h"
 #include "llmc/base/files.h"
 
+inline namespace config {
+
 namespace fs = std::filesystem;
 
 static FirstArgument of_folder(std::string folder) {
@@ -55,3 +57,5 @@ FirstArgument first_argument(const std::string& given) {
     }
     return {.config = given, .run_dir = {}, .step = {}};
 }
+
+}  // namespace config

@@ -3,6 +3,8 @@
 #pragma once
 #include <string>
 
+inline namespace config {
+
 struct FirstArgument {
     std::string config;         // path of the config, or the config itself
     std::string run_dir;        // of a folder: the run
@@ -13,3 +15,5 @@ bool is_first_argument(const std::string& given);      // by its form, or by wha
 
 // An argument that names none of these ends in fatal(), with the presets of similar names.
 FirstArgument first_argument(const std::string& given);
+
+}  // namespace config

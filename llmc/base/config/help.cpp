@@ -6,6 +6,8 @@
 #include "llmc/base/config/options.h"
 #include "llmc/base/host/version.h"
 
+inline namespace config {
+
 static constexpr size_t kWidth = 110;
 
 static const char* const kHead =
@@ -168,3 +170,5 @@ std::string help_text(const std::string& formats, const std::string& topic) {
     }
     return out + kTail;
 }
+
+}  // namespace config

@@ -4,6 +4,8 @@
 #include <cctype>
 #include <cstdint>
 
+inline namespace config {
+
 static constexpr KnownName kNames[] = {
     // run
     {"out_dir output_dir output_log_dir log_dir logdir save_dir checkpoint_dir ckpt_dir run_name "
@@ -166,3 +168,5 @@ std::string advice(const KnownName& known) {
     if (known.note) text += std::string("\n       ") + known.note + ".";
     return text;
 }
+
+}  // namespace config

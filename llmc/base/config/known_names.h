@@ -3,6 +3,8 @@
 #include <span>
 #include <string>
 
+inline namespace config {
+
 // What to answer to a name of another program: the key of this program, a sentence, or the key with a
 // sentence about it.
 struct KnownName {
@@ -17,3 +19,5 @@ const KnownName* known_name(const std::string& path);
 
 // Text appended to a message: " Did you mean optimizer.lr?", the note on a separate line, or both.
 std::string advice(const KnownName& known);
+
+}  // namespace config

@@ -6,6 +6,8 @@
 #include "llmc/base/config/choice.h"
 #include "llmc/base/config/visit.h"
 
+inline namespace config {
+
 // Llama 3's RoPE scaling. Frequencies with a wavelength above context / low are divided by factor; below
 // context / high, frequencies are unchanged; between lies a smooth blend.
 struct RopeScaling {
@@ -116,3 +118,5 @@ inline ModelConfig with_sizes(ModelConfig m) {
     if (m.ffn_channels == 0) m.ffn_channels = 4 * m.channels;
     return m;
 }
+
+}  // namespace config

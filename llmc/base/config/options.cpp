@@ -17,6 +17,8 @@
 #include "llmc/base/config/first_argument.h"
 #include "llmc/base/config/known_names.h"
 
+inline namespace config {
+
 static const char* const kUsage =
     "usage: ./train_gpt CONFIG.json [--section.key=value ...]\n"
     "                   [--plan[=full|search] [--json] | --generate=TEXT [--chat [--system=TEXT]] |\n"
@@ -235,3 +237,5 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
     validate(o.config);
     return o;
 }
+
+}  // namespace config

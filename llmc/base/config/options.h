@@ -7,6 +7,8 @@
 
 #include "llmc/base/config/config.h"
 
+inline namespace config {
+
 struct Options {
     Config config;              // resolved and checked; defaults with --help and --version
     std::string config_path;    // or the config itself, {...}; empty: none; with --help the section
@@ -43,3 +45,5 @@ std::string with_settings(std::string program,
 std::string help_text(const std::string& formats = "", const std::string& topic = "");
 // Refuses a topic that is no section and no setting.
 void check_topic(const std::string& topic);
+
+}  // namespace config

@@ -18,6 +18,8 @@
 #include "llmc/base/json_file.h"
 #include "llmc/base/config/known_names.h"
 
+inline namespace config {
+
 // ---------------------------------------------------------------------------------------------------------
 // one value
 
@@ -216,3 +218,5 @@ std::string to_json(const Config& cfg) {
     }
     return text + "\n  }\n}\n";
 }
+
+}  // namespace config

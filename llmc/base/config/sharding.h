@@ -3,6 +3,8 @@
 #pragma once
 #include <iterator>
 
+inline namespace config {
+
 struct Sharding {
     bool weights, grads, state;      // grads: of blocks; state: of the optimizer
 };
@@ -21,3 +23,5 @@ constexpr Sharding sharding_of(int zero, int shards) {
     const Sharding s = kZeroStages[zero];
     return {.weights = s.weights && shards > 1, .grads = s.grads && shards > 1, .state = s.state};
 }
+
+}  // namespace config

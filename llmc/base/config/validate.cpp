@@ -8,6 +8,8 @@
 #include "llmc/base/console.h"
 #include "llmc/base/host/version.h"
 
+inline namespace config {
+
 // Message: path = value: the missing feature; the alternative
 static void missing(bool asked, Config& cfg, const char* path, const char* what, const char* instead) {
     if (!asked) return;
@@ -195,3 +197,5 @@ void check_mesh(const Config& c, int ranks) {
         "parallel.reduce_dtype = {}: with run.precision = fp64 gradients travel in fp64; leave it at fp32",
         c.parallel.reduce_dtype.text());
 }
+
+}  // namespace config

@@ -3,6 +3,8 @@
 #include "llmc/base/config/config.h"
 #include "llmc/base/config/fields.h"
 
+inline namespace config {
+
 static int nearest_divisor(int n, int d) {
     for (int away = 0;; away++) {
         if (d - away > 0 && n % (d - away) == 0) return d - away;
@@ -44,3 +46,5 @@ std::string wrong_shape(const ModelConfig& shape, const ShapeKeys& keys) {
                                             shape.vocab);
     return wrong_model(shape, keys);
 }
+
+}  // namespace config

@@ -2,6 +2,8 @@
 #pragma once
 #include <limits>
 
+inline namespace config {
+
 constexpr double kMany = 1e9;        // steps and tokens of a step: their product is a 64-bit integer
 
 struct Limits {
@@ -13,3 +15,5 @@ struct Limits {
 constexpr Limits range(double low, double high) { return {.low = low, .high = high}; }
 constexpr Limits half_open(double low, double high) { return {.low = low, .high = high, .open = true}; }
 constexpr Limits at_least(double low) { return {.low = low}; }
+
+}  // namespace config

@@ -11,6 +11,8 @@
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/terminal.h"
 
+inline namespace guard {
+
 // "rank 2", and among several ranks "rank 2, train, step 17"
 static std::string whereabouts() {
     const RankProgress* p = context.progress;
@@ -25,6 +27,10 @@ static std::string origin_of(int code, const char* file, int line) {
     const bool several = progress_page && progress_page->world > 1;
     return several ? fmt::format("\n       ({})", whereabouts()) : "";
 }
+
+}  // namespace guard
+
+inline namespace base {
 
 void fatal_message(int code, const char* file, int line, const std::string& message) {
     const std::string text = for_terminal(message);
@@ -53,3 +59,5 @@ void end_without_memory(const char* message) {
     memory_message = message;
     std::set_new_handler(out_of_memory);
 }
+
+}  // namespace base

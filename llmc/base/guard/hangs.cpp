@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+inline namespace guard {
+
 static constexpr double kMinute = 60;
 
 double hang_limit(double asked, double slowest_step, bool starting) {
@@ -51,3 +53,5 @@ int HangFinder::blamed(bool stopped) const {
     if (culprit >= 0) return culprit;
     return all ? victim : -1;
 }
+
+}  // namespace guard

@@ -11,6 +11,8 @@
 
 #include "llmc/base/guard/progress_page.h"
 
+inline namespace guard {
+
 inline constexpr double kCourtesy = 2;      // seconds beyond the limit before a waiting rank is blamed
 
 // Seconds without progress that count as a hang. asked: run.hang_timeout; 0: five times the slowest step so
@@ -41,3 +43,5 @@ struct HangFinder {
 private:
     double limit(size_t local, bool stopped) const;
 };
+
+}  // namespace guard

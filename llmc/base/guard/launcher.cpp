@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <fstream>
 
+inline namespace guard {
+
 static std::string text_of(const char* name) {
     const char* text = getenv(name);
     return text ? text : "";
@@ -125,3 +127,5 @@ const Launcher& launcher() {
     static const Launcher l = find_launcher();
     return l;
 }
+
+}  // namespace guard

@@ -6,6 +6,8 @@
 #pragma once
 #include <string>
 
+inline namespace guard {
+
 struct Launcher {
     std::string name;               // "mpirun", "srun", "torchrun"; "": a person
     int rank = 0, world = 1;        // of processes
@@ -19,3 +21,5 @@ struct Launcher {
 const Launcher& launcher();
 Launcher find_launcher();           // by the environment of now
 bool is_mpirun(int process);        // mpirun itself, or its daemon on another host; by the process's name
+
+}  // namespace guard

@@ -20,6 +20,8 @@
 #include "llmc/base/guard/launcher.h"
 #include "llmc/base/guard/progress_page.h"
 
+inline namespace guard {
+
 // Name of a socket without a file: the kernel gives the name to a single process, and frees it with the
 // process.
 struct AbstractName {
@@ -119,3 +121,5 @@ void note_crashes() {
         sigaction(s, &action, nullptr);
     }
 }
+
+}  // namespace guard

@@ -3,6 +3,8 @@
 #pragma once
 #include <sys/types.h>
 
+inline namespace guard {
+
 // Marks the coming exit code as intended. Safe in a signal handler.
 void ends_on_purpose();
 
@@ -20,3 +22,5 @@ void end_launcher_later(pid_t launcher, double seconds);
 
 // Signals that end the process at once leave a note of the rank whose thread raised the signal.
 void note_crashes();
+
+}  // namespace guard

@@ -17,6 +17,8 @@
 #include "llmc/base/progress.h"
 #include "llmc/base/terminal.h"
 
+inline namespace guard {
+
 // The page as a file without a name, which the child keeps when it starts its program anew.
 static constexpr const char* kPageVariable = "TRAIN_GPT_PAGE";
 static int page_file = -1;
@@ -126,3 +128,5 @@ void phase(Phase p, int64_t step) {
     beat();
     fail_if_asked(p, step, r->joined - 1);
 }
+
+}  // namespace guard

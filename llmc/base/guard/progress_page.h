@@ -15,6 +15,8 @@
 
 #include "llmc/base/context.h"
 
+inline namespace guard {
+
 enum class Phase : int { Start, Load, Train, Evaluate, Sample, Save, End };
 
 // Whom a wait is for: other ranks, who are to blame if they do not come; or the rank's own files and data.
@@ -94,3 +96,5 @@ inline void beat() {
 void phase(Phase p, int64_t step);
 
 const char* name_of(Phase p);       // "train"
+
+}  // namespace guard

@@ -15,6 +15,8 @@
 #include "llmc/base/progress.h"
 #include "llmc/base/terminal.h"
 
+inline namespace guard {
+
 static constexpr int kPipeBytes = 1 << 20;
 static constexpr double kStuck = 1;         // seconds
 
@@ -169,3 +171,5 @@ bool Screen::settle(double seconds) const {
 bool Screen::settle_errors(double seconds) const {
     return pipe_of[1] < 0 || settle(seconds, pipes[pipe_of[1]]);
 }
+
+}  // namespace guard

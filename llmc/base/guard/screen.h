@@ -13,6 +13,8 @@
 #include <string>
 #include <thread>
 
+inline namespace guard {
+
 struct ScreenStream {
     ScreenStream(int from, int to) : from(from), to(to) {}
 
@@ -57,3 +59,5 @@ private:
     int pipe_of[2] = {-1, -1};              // of descriptors 1 and 2; -1: written directly
     bool settle(double seconds, const Pipe& pipe) const;
 };
+
+}  // namespace guard

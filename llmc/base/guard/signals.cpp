@@ -14,6 +14,8 @@
 #include "llmc/base/host/start_thread.h"
 #include "llmc/base/progress.h"
 
+inline namespace guard {
+
 enum class Program { Starting, Tool, Training };
 static std::atomic<Program> program = Program::Starting;
 static std::atomic<bool> save_asked = false, asked_to_stop = false, polled = false;
@@ -115,3 +117,5 @@ bool stop_asked() {
     poll_signals();
     return asked_to_stop;
 }
+
+}  // namespace guard

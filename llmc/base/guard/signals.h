@@ -10,6 +10,8 @@
 // A closed reader of stdout (SIGPIPE) does not end the run: the write fails, and the writer handles it.
 #pragma once
 
+inline namespace guard {
+
 struct Signals {
     bool save = false, stop = false;
     void operator|=(const Signals& s) {
@@ -34,3 +36,5 @@ void signals_as_usual();        // restores the default action of each signal
 void catch_signals();           // from here on, the training loop answers
 Signals take_signals();         // requests since the last call; `stop` stays
 bool stop_asked();              // for long work that can end early
+
+}  // namespace guard

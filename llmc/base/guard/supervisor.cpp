@@ -21,6 +21,8 @@
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/guard/screen.h"
 
+inline namespace guard {
+
 static constexpr double kTick = 0.1;            // seconds between two looks at the page
 static constexpr double kLauncherEnds = 15;     // seconds for mpirun to end, after its rank
 static constexpr double kSettle = 5;            // seconds granted to the screen at the end
@@ -289,3 +291,5 @@ void supervise(const char* vmstat) {
     supervisor.settle_screen();
     _exit(code);
 }
+
+}  // namespace guard

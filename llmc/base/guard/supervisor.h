@@ -19,6 +19,8 @@
 // or asks for the end.
 #pragma once
 
+inline namespace guard {
+
 // vmstat: the kernel's counters; oom_kill tells out-of-memory kills from others
 void supervise(const char* vmstat = "/proc/vmstat");
 
@@ -27,3 +29,5 @@ void show_all_output();
 
 // run.hang_timeout, in seconds; 0: the default
 void set_hang_timeout(double seconds);
+
+}  // namespace guard

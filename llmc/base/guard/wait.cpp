@@ -10,6 +10,8 @@
 
 #include "llmc/base/guard/signals.h"
 
+inline namespace guard {
+
 static constexpr double kLate = 120;            // seconds
 
 Waiting::Waiting(const char* what, Awaits on, double patience) {
@@ -78,3 +80,5 @@ void join(std::thread& thread, const char* what) {
     const Waiting named(what, Awaits::Own);
     thread.join();
 }
+
+}  // namespace guard

@@ -12,6 +12,10 @@
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/progress.h"
 
+struct pollfd;
+
+inline namespace guard {
+
 // Called by every wait of this thread again and again; null: nothing to look for. An exception or fatal() in
 // the call ends the wait: transports look for lost ranks.
 inline thread_local const std::function<void()>* in_wait = nullptr;
@@ -64,8 +68,9 @@ bool wait_until(const Wait& w, Done done, Nap nap = sleep_for) {
     return true;
 }
 
-struct pollfd;
 // Waits for an event of `count` descriptors; revents says which.
 bool wait_for_files(const Wait& w, pollfd* files, size_t count);
 // Joins a thread that may still work on `what`; no effect on a thread that was not made.
 void join(std::thread& thread, const char* what);
+
+}  // namespace guard

@@ -5,6 +5,8 @@
 
 #include "llmc/base/output_file.h"
 
+inline namespace host {
+
 std::string cache_path(const std::string& name) {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     if (cache && *cache) return std::string(cache) + "/train_gpt/" + name;
@@ -16,3 +18,5 @@ std::string try_keep(const std::string& path, std::string_view text) {
     std::filesystem::create_directories(parent_directory(path), error);
     return error ? error.message() : try_replace_file(path, text);
 }
+
+}  // namespace host

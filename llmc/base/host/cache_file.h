@@ -4,8 +4,12 @@
 #include <string>
 #include <string_view>
 
+inline namespace host {
+
 // Empty where this user has no home.
 std::string cache_path(const std::string& name);
 
 // Replaces the file whole, and makes its folder. Returns the reason of a failure.
 std::string try_keep(const std::string& path, std::string_view text);
+
+}  // namespace host

@@ -11,6 +11,8 @@
 #define CPU_ARCH "unknown"
 #endif
 
+inline namespace host {
+
 const BuiltFor built_for = {CPU_ARCH, CPU_FEATURES};
 
 enum Register { EAX, EBX, ECX, EDX };
@@ -89,3 +91,5 @@ __attribute__((constructor(101))) static void guard() {
         "ARCH=x86-64-v3\n");
     _exit(78);
 }
+
+}  // namespace host

@@ -1,6 +1,8 @@
 // Ends the program with a message, before main, when this CPU lacks instructions of the build.
 #pragma once
 
+inline namespace host {
+
 struct BuiltFor { const char *arch, *features; };    // -march; the compiler's names, apart by spaces
 extern const BuiltFor built_for;
 
@@ -10,3 +12,5 @@ bool lacks(const char* features, bool (*has)(const char* name), char* lacking, u
 
 // Whether this CPU and its system have a feature; true for a feature missing from the table.
 bool cpu_has(const char* name);
+
+}  // namespace host

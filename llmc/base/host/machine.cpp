@@ -17,6 +17,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace host {
+
 // The text after "key:" in a file of such lines.
 static std::string entry(const char* file, std::string_view key) {
     std::ifstream in(file);
@@ -182,3 +184,5 @@ long out_of_memory_kills(const char* vmstat) {
     for (std::string key; in >> key >> count;) if (key == "oom_kill") return count;
     return 0;
 }
+
+}  // namespace host

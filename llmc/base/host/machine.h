@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <string>
 
+inline namespace host {
+
 size_t peak_resident_bytes();           // VmHWM: peak memory of this process
 bool reset_peak_resident();             // VmHWM = current memory; false: not permitted
 size_t resident_bytes();
@@ -28,3 +30,5 @@ int cores();                            // usable by this process
 void meet_limits();
 // Raises the limit on open files to the hard limit: each rank keeps each shard open.
 void allow_many_files();
+
+}  // namespace host

@@ -6,6 +6,8 @@
 #include <system_error>
 #include <vector>
 
+inline namespace host {
+
 std::string start_thread(std::thread& thread, std::function<void()> f) {
     try {
         thread = std::thread(std::move(f));
@@ -45,3 +47,5 @@ int possible_threads(int wanted) {
     for (const Probe& p : probes) if (p.id) wait_until_gone(p.id);
     return count;
 }
+
+}  // namespace host

@@ -4,6 +4,8 @@
 #include <string>
 #include <thread>
 
+inline namespace host {
+
 // Runs f on a new thread, stored in `thread`. Returns an empty text, or the reason why the thread cannot be
 // made.
 std::string start_thread(std::thread& thread, std::function<void()> f);
@@ -14,3 +16,5 @@ int possible_threads(int wanted);
 
 // Text of a message about a missing thread; why: from start_thread().
 std::string no_thread(const std::string& why = "Resource temporarily unavailable");
+
+}  // namespace host

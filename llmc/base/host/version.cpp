@@ -13,6 +13,8 @@
 #define DEVICE "cpu"
 #endif
 
+inline namespace host {
+
 const char* const commit = COMMIT;
 const char* const built_device = DEVICE;
 
@@ -38,3 +40,5 @@ std::string version_text(const std::string& libraries) {
     return build_text("train_gpt", fmt::format("backends    {}\nprecisions  fp32, bf16{}\nlibraries   {}\n",
                                                built_device, cpu ? ", fp64" : "", named));
 }
+
+}  // namespace host

@@ -22,6 +22,8 @@
 #define HOST_DEVICE
 #endif
 
+inline namespace numbers {
+
 // The bits of f as bfloat16, rounded to nearest, ties to even; NaN stays NaN.
 #ifdef __CUDA_ARCH__
 HOST_DEVICE inline uint16_t bfloat16_bits(float f) { return __bfloat16_as_ushort(__float2bfloat16_rn(f)); }
@@ -57,6 +59,8 @@ template <class T> inline constexpr DType dtype_of = DType::F32;
 template <> inline constexpr DType dtype_of<bfloat16> = DType::BF16;
 template <> inline constexpr DType dtype_of<double> = DType::F64;
 
-namespace fp32 { using floatX = float;    using real = float;  }
-namespace bf16 { using floatX = bfloat16; using real = float;  }
-namespace fp64 { using floatX = double;   using real = double; }
+}  // namespace numbers
+
+namespace fp32::inline numbers { using floatX = float;    using real = float;  }
+namespace bf16::inline numbers { using floatX = bfloat16; using real = float;  }
+namespace fp64::inline numbers { using floatX = double;   using real = double; }

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstdint>
 
+inline namespace numbers {
+
 struct half {
     uint16_t bits;
 
@@ -27,3 +29,5 @@ inline half half_of(float f) {
     const int bits = (exponent + 13) * 1024 + int(std::nearbyint(std::ldexp(fraction, 11)));
     return {uint16_t(sign | bits)};
 }
+
+}  // namespace numbers

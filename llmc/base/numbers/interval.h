@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+inline namespace numbers {
+
 struct Interval {
     size_t begin = 0, count = 0;
 
@@ -30,3 +32,5 @@ inline Interval part_of(Interval whole, size_t i, size_t n) {
     const size_t begin = whole.count * i / n;
     return {whole.begin + begin, whole.count * (i + 1) / n - begin};
 }
+
+}  // namespace numbers

@@ -9,6 +9,8 @@
 #include <cmath>
 #include <cstdint>
 
+inline namespace numbers {
+
 namespace simd {
 
 // exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2. ln 2 is split to make n * ln2_high exact.
@@ -85,3 +87,5 @@ template <class Real> [[gnu::always_inline]] inline Real gelu_grad(Real x) {
 }
 
 }  // namespace simd
+
+}  // namespace numbers

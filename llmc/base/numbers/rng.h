@@ -9,6 +9,8 @@
 
 #include "llmc/base/numbers/dtype.h"
 
+inline namespace numbers {
+
 struct Philox { uint32_t x[4]; };
 
 HOST_DEVICE inline Philox philox(uint64_t key, uint64_t stream, uint64_t index) {
@@ -47,3 +49,5 @@ constexpr uint64_t stream_of(const char* name) {
     for (; *name; name++) h = (h ^ uint8_t(*name)) * 0x100000001b3;
     return h;
 }
+
+}  // namespace numbers

@@ -12,6 +12,8 @@
 
 #include "llmc/base/numbers/dtype.h"
 
+inline namespace numbers {
+
 namespace simd {
 
 #if defined(__AVX512F__)
@@ -130,3 +132,5 @@ template <class Real, class Term> [[gnu::always_inline]] inline Real sum(int n, 
 }
 
 }  // namespace simd
+
+}  // namespace numbers

@@ -24,6 +24,8 @@
 #include "llmc/comm/transport/placement.h"
 #include "llmc/comm/transport/threads.h"
 
+inline namespace transport {
+
 int planned_ranks(const ParallelConfig& p) { return std::max(p.ranks, 1); }
 
 bool is_described(const Mesh& mesh) { return mesh.world.size > 1 && !mesh.world.group->transport->start; }
@@ -262,3 +264,5 @@ std::unique_ptr<RankMesh> described_mesh(const ParallelConfig& p, int ranks, int
 std::unique_ptr<RankMesh> described_stage(const ParallelConfig& p, int ranks, int stage) {
     return described_mesh(p, ranks, stage * stride_of(mesh_shape(p, ranks), kPp));
 }
+
+}  // namespace transport

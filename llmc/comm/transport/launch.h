@@ -9,6 +9,8 @@
 #include "llmc/base/config/config.h"
 #include "llmc/comm/mesh.h"
 
+inline namespace transport {
+
 using RankBody = std::function<int(Config, const Mesh&)>;
 
 // Runs body on every rank of this process, on the mesh of cfg.parallel, and returns the largest exit code.
@@ -29,3 +31,5 @@ bool is_described(const Mesh& mesh);        // a mesh of several ranks from desc
 
 // Ranks of a single process: parallel.ranks, at least 1.
 int planned_ranks(const ParallelConfig& p);
+
+}  // namespace transport

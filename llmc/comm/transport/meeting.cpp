@@ -18,6 +18,8 @@
 #include "llmc/comm/transport/nccl.h"
 #include "llmc/comm/transport/rendezvous.h"
 
+inline namespace transport {
+
 bool has_mpi() { return !mpi_library().empty(); }
 bool has_nccl() { return !nccl_library().empty(); }
 bool on_gpus() { return std::string_view(built_device) == "cuda"; }
@@ -158,3 +160,5 @@ Carrier carrier_of(const Config& cfg) {
                 processes, processes, processes);
     return Carrier::Mpi;
 }
+
+}  // namespace transport

@@ -6,6 +6,8 @@
 #include "llmc/base/config/config.h"
 #include "llmc/comm/transport/mpi.h"
 
+inline namespace transport {
+
 bool has_mpi();
 bool has_nccl();
 bool on_gpus();         // emulated ones excluded
@@ -33,3 +35,5 @@ bool goes_over_nccl(const ParallelConfig& p);
 // allow none.
 enum class Carrier { None, Threads, Nccl, Mpi };
 Carrier carrier_of(const Config& cfg);
+
+}  // namespace transport

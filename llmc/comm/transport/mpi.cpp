@@ -4,15 +4,7 @@
 
 #include "llmc/base/check.h"
 
-#ifndef HAVE_MPI
-
-std::string mpi_library() { return {}; }
-MpiJob mpi_begin() { fatal(kExitInternal, __FILE__, __LINE__, "this build has no MPI"); }
-void mpi_end() {}
-void join_mpi(Group&, int, int) { CHECK(false, "this build has no MPI"); }
-
-#else
-
+#ifdef HAVE_MPI
 #include <mpi.h>
 
 #include <cstring>
@@ -22,6 +14,18 @@ void join_mpi(Group&, int, int) { CHECK(false, "this build has no MPI"); }
 #include "llmc/base/guard/wait.h"
 #include "llmc/base/host/machine.h"
 #include "llmc/comm/staging.h"
+#endif
+
+inline namespace transport {
+
+#ifndef HAVE_MPI
+
+std::string mpi_library() { return {}; }
+MpiJob mpi_begin() { fatal(kExitInternal, __FILE__, __LINE__, "this build has no MPI"); }
+void mpi_end() {}
+void join_mpi(Group&, int, int) { CHECK(false, "this build has no MPI"); }
+
+#else
 
 static constexpr uint64_t kInFlight = 8;                // jobs in flight
 static constexpr int kPairTag = 1 << 14;                // of send and recv; jobs have those below
@@ -278,3 +282,5 @@ void join_mpi(Group& g, int color, int index) {
 }
 
 #endif
+
+}  // namespace transport

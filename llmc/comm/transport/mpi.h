@@ -4,6 +4,8 @@
 
 #include "llmc/comm/group.h"
 
+inline namespace transport {
+
 std::string mpi_library();      // "Open MPI 4.1.4"; empty: this build has none
 
 // Whether MPI itself can sum the type; MPI has no bf16. Builds without MPI know the answer too, for plans.
@@ -18,3 +20,5 @@ void mpi_end();
 // Ranks of the same colour become a group, in the order of index. Every rank of the job makes this call for
 // every axis, in the same order of axes, even for a group of one rank.
 void join_mpi(Group& g, int color, int index);
+
+}  // namespace transport

@@ -4,7 +4,19 @@
 
 #include "llmc/base/check.h"
 
+#ifdef HAVE_NCCL
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <string_view>
+
+#include "llmc/base/context.h"
+#include "llmc/comm/transport/nccl_rank.h"
+#endif
+
 #ifndef HAVE_NCCL
+
+inline namespace transport {
 
 std::string nccl_library() { return {}; }
 std::vector<std::string> gpu_addresses() { return {}; }
@@ -13,19 +25,16 @@ NcclId new_nccl_id() { return {}; }
 void nccl_begin(const NcclId&, RankMesh&, int, const NcclBlocks&) { CHECK(false, "this build has no NCCL"); }
 void nccl_end(bool) {}
 std::shared_ptr<Together> ranks_together(int) { return nullptr; }
+
+}  // namespace transport
+
 bool comm::idle_barrier() { return false; }
 void* comm::alloc(size_t) { return nullptr; }
 bool comm::release(void*) { return false; }
 
 #else
 
-#include <algorithm>
-#include <cstdlib>
-#include <exception>
-#include <string_view>
-
-#include "llmc/base/context.h"
-#include "llmc/comm/transport/nccl_rank.h"
+inline namespace transport {
 
 static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 1), "communicators are split: NCCL 2.18 or newer");
 static_assert(sizeof(NcclId) == sizeof(ncclUniqueId));
@@ -145,28 +154,6 @@ static void enroll(Registered&, ncclComm_t, size_t) {}
 static void give_back(Registered&) {}
 #endif
 
-void* comm::alloc(size_t bytes) {
-    void* p = nccl_rank.lines.empty() ? nullptr : allocate_for_nccl(bytes);
-    if (!p) return nullptr;
-    Registered& r = nccl_rank.memory.emplace_back(Registered{p, {}});
-    for (const NcclLine& l : nccl_rank.lines)
-        if (l.registers) enroll(r, l.comm, bytes);
-    CUDA_CHECK(cudaMemsetAsync(p, 0, bytes, cuda_device().compute));
-    return p;
-}
-
-bool comm::release(void* p) {
-    // tests: a failing rank frees its memory while other ranks still wait for the rank
-    if (std::uncaught_exceptions() > 0) nccl_end(true);
-    const auto is_p = [p](const Registered& r) { return r.memory == p; };
-    const auto r = std::find_if(nccl_rank.memory.begin(), nccl_rank.memory.end(), is_p);
-    if (r == nccl_rank.memory.end()) return false;
-    host_waits_for(cuda_device().compute);
-    give_back(*r);
-    nccl_rank.memory.erase(r);
-    return true;
-}
-
 // ---------------------------------------------------------------------------------------------------------
 // axes
 
@@ -260,6 +247,30 @@ void nccl_begin(const NcclId& id, RankMesh& ranks, int device, const NcclBlocks&
         if (g.size > 1) become_member(g, group_rows[axis], comm, ranks.ring, blocks.of_route);
     }
     nccl_rank.outer = std::exchange(in_wait, &look_for_errors);
+}
+
+}  // namespace transport
+
+void* comm::alloc(size_t bytes) {
+    void* p = nccl_rank.lines.empty() ? nullptr : allocate_for_nccl(bytes);
+    if (!p) return nullptr;
+    Registered& r = nccl_rank.memory.emplace_back(Registered{p, {}});
+    for (const NcclLine& l : nccl_rank.lines)
+        if (l.registers) enroll(r, l.comm, bytes);
+    CUDA_CHECK(cudaMemsetAsync(p, 0, bytes, cuda_device().compute));
+    return p;
+}
+
+bool comm::release(void* p) {
+    // tests: a failing rank frees its memory while other ranks still wait for the rank
+    if (std::uncaught_exceptions() > 0) nccl_end(true);
+    const auto is_p = [p](const Registered& r) { return r.memory == p; };
+    const auto r = std::find_if(nccl_rank.memory.begin(), nccl_rank.memory.end(), is_p);
+    if (r == nccl_rank.memory.end()) return false;
+    host_waits_for(cuda_device().compute);
+    give_back(*r);
+    nccl_rank.memory.erase(r);
+    return true;
 }
 
 #endif

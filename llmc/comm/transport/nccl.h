@@ -7,6 +7,8 @@
 
 #include "llmc/comm/transport/nccl_blocks.h"
 
+inline namespace transport {
+
 // Whether NCCL itself can sum the type. Builds without NCCL know the answer too, for plans.
 inline bool nccl_sums(const Group& g, Wire t) { return !(g.bf16_wire && t == Wire::F32); }
 
@@ -27,3 +29,5 @@ NcclId new_nccl_id();
 void nccl_begin(const NcclId& id, RankMesh& ranks, int device, const NcclBlocks& blocks);
 // This thread is no rank any more. failed: ranks that wait for this rank end with exit code 75.
 void nccl_end(bool failed);
+
+}  // namespace transport

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+inline namespace transport {
+
 static constexpr int kMost = 32;            // more than any collective gains from
 
 // Rank 0 has the most communicators: it is an end of its pipeline.
@@ -32,3 +34,5 @@ size_t nccl_bytes(const MeshShape& s, const NcclBlocks& blocks) {
     for (size_t g = 0; g < kGroups; g++) neighbours += is_used(s, g) ? 2 * blocks.of_axis[g] : 0;
     return size_t(neighbours) * kOfNeighbour;
 }
+
+}  // namespace transport

@@ -7,6 +7,8 @@
 #pragma once
 #include "llmc/comm/mesh.h"
 
+inline namespace transport {
+
 struct NcclBlocks {
     int of_axis[kGroups];     // as group_rows; at least 1
     int of_route;             // messages from a stage of a pipeline to a neighbour
@@ -24,3 +26,5 @@ NcclBlocks nccl_blocks(const MeshShape& s, int processors);
 // 4.7 and 0.5 MiB) in whole pages of 2 MiB, 10 MiB, the sender's 2 MiB: as logged on eight H100 in
 // github.com/NVIDIA/nccl/issues/1685. Not measured here, for want of several GPUs.
 size_t nccl_bytes(const MeshShape& s, const NcclBlocks& blocks);
+
+}  // namespace transport

@@ -8,10 +8,12 @@
 #include "llmc/comm/transport/nccl.h"
 #include "llmc/comm/transport/nccl_rank.h"
 
-struct Together {
+struct comm::Together {
     const uint64_t ranks;
     std::atomic<uint64_t> calls = 0;        // of all ranks together
 };
+
+inline namespace transport {
 
 // Before CUDA begins: by default, kernels and connections load at first use, beside the collectives of other
 // threads.
@@ -20,6 +22,8 @@ std::shared_ptr<Together> ranks_together(int ranks) {
     setenv("NCCL_RUNTIME_CONNECT", "0", 0);
     return std::make_shared<Together>(uint64_t(ranks));
 }
+
+}  // namespace transport
 
 bool comm::idle_barrier() {
     Together* const t = nccl_rank.together.get();

@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "llmc/base/check.h"
-#include "llmc/comm/group.h"
+#include "llmc/comm/mesh.h"
 #include "llmc/ops/cuda/device/waiting.h"
+
+inline namespace transport {
 
 inline constexpr uint64_t kInFlight = 8;                // most jobs of an axis in flight
 inline constexpr size_t kBounce = 1 << 20;              // bytes of NcclRank::bounce
@@ -63,8 +65,6 @@ struct Registered {
     std::vector<std::pair<ncclComm_t, void*>> handles;
 };
 
-struct Together;                        // nccl.cpp
-
 // This thread's part of the job.
 struct NcclRank {
     std::vector<NcclMember*> members;
@@ -83,4 +83,7 @@ void nccl_needed(NcclMember& m, const NcclTimes& t);    // records the start of 
 void nccl_look_at_times(Group& g);                      // Transport::look_at_times
 
 void nccl_check(ncclResult_t result, ncclComm_t comm, const char* what, const char* file, int line);
+
+}  // namespace transport
+
 #define NCCL_CHECK(comm, call) nccl_check(call, comm, #call, __FILE__, __LINE__)

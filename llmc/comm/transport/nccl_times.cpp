@@ -4,6 +4,8 @@
 
 #include "llmc/comm/transport/nccl_rank.h"
 
+inline namespace transport {
+
 NcclTimes nccl_began(NcclMember& m, uint64_t ticket) {
     NcclTimes t;
     if (m.spare.empty()) {
@@ -45,5 +47,7 @@ void nccl_look_at_times(Group& g) {
     }
     m.times.erase(m.times.begin(), m.times.begin() + ptrdiff_t(seen));
 }
+
+}  // namespace transport
 
 #endif

@@ -11,6 +11,8 @@
 #include "llmc/comm/transport/nccl_rank.h"
 #include "llmc/comm/staging.h"
 
+inline namespace transport {
+
 // ---------------------------------------------------------------------------------------------------------
 // streams
 
@@ -265,5 +267,7 @@ const Transport nccl_transport = {.name = "nccl", .start = start, .finish = fini
                                   .sums_natively = nccl_sums,
                                   .native_all_reduce = native_all_reduce, .needs_staging = true,
                                   .on_device = true, .look_at_times = nccl_look_at_times};
+
+}  // namespace transport
 
 #endif

@@ -17,6 +17,8 @@
 #include "llmc/comm/mesh.h"
 #include "llmc/comm/transport/nccl.h"
 
+inline namespace transport {
+
 // ---------------------------------------------------------------------------------------------------------
 // this rank
 
@@ -245,3 +247,5 @@ void print_table(const Config& cfg, const Placements& placements, const Hosts& h
     }
     fflush(stdout);
 }
+
+}  // namespace transport

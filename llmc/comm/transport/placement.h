@@ -8,6 +8,8 @@
 
 #include "llmc/base/config/config.h"
 
+inline namespace transport {
+
 // Location of a rank, exchanged between ranks as raw bytes.
 struct Placement {
     static constexpr int kMostGpus = 16;
@@ -56,3 +58,5 @@ std::vector<std::string> placement_warnings(const Config& cfg, const Placements&
 
 // rank -> host -> device -> coordinates
 void print_table(const Config& cfg, const Placements& placements, const Hosts& hosts);
+
+}  // namespace transport

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+inline namespace transport {
+
 struct Rendezvous {
     int rank = 0, world = 1;
     std::string host;                   // of rank 0
@@ -28,3 +30,5 @@ std::string first_host(const std::string& slurm_nodes);
 // Returns the texts of all ranks, in their order. Exit code 75, with the missing ranks, if ranks do not
 // arrive in time; 78 if this rank's secret differs from rank 0's.
 std::vector<std::string> exchange(const Rendezvous& r, const std::string& own);
+
+}  // namespace transport

@@ -6,6 +6,8 @@
 #include "llmc/comm/transport/rendezvous_protocol.h"
 #include "llmc/comm/transport/socket.h"
 
+inline namespace transport {
+
 // Of one attempt.
 enum class Met { Nobody, OtherSecret, RankZero };
 
@@ -82,3 +84,5 @@ std::vector<std::string> exchange(const Rendezvous& r, const std::string& own) {
     const Waiting named("rendezvous", Awaits::Ranks, r.timeout + kToReport);
     return r.rank == 0 ? serve(r, own) : ask(r, own);
 }
+
+}  // namespace transport

@@ -6,6 +6,8 @@
 #include "llmc/base/numbers/rng.h"
 #include "llmc/comm/transport/rendezvous.h"
 
+inline namespace transport {
+
 static constexpr int kPorts = 8;
 
 std::string first_host(const std::string& nodes) {
@@ -45,3 +47,5 @@ Rendezvous rendezvous_of_environment() {
         r.ports.push_back(uint16_t(10000 + philox(stream_of(r.job.c_str()), 0, i).x[0] % 20000));
     return r;
 }
+
+}  // namespace transport

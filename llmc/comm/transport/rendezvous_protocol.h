@@ -23,6 +23,8 @@
 #include "llmc/base/sha256.h"
 #include "llmc/comm/transport/rendezvous.h"
 
+inline namespace transport {
+
 inline constexpr uint32_t kLongest = 1 << 16;           // bytes of a text
 inline constexpr uint64_t kMagic = stream_of("train_gpt rendezvous 4");
 
@@ -102,3 +104,5 @@ inline std::string ports_of(const Rendezvous& r) {
 }
 
 std::vector<std::string> serve(const Rendezvous& r, const std::string& own);       // rank 0's exchange()
+
+}  // namespace transport

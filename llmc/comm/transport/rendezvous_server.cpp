@@ -7,6 +7,8 @@
 #include "llmc/comm/transport/rendezvous_protocol.h"
 #include "llmc/comm/transport/socket.h"
 
+inline namespace transport {
+
 static constexpr double kSilence = 5;                   // seconds for a caller to prove its identity
 static constexpr size_t kMostCallers = 256;             // who have not
 static constexpr int kAtOnce = 64;                      // calls that are taken before anybody is listened to
@@ -190,3 +192,5 @@ std::vector<std::string> serve(const Rendezvous& r, const std::string& own) {
     }
     return s.texts;
 }
+
+}  // namespace transport

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <memory>
 
+inline namespace transport {
+
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
 // host empty: all of this machine's. numeric: an address as text, no name.
@@ -112,3 +114,5 @@ std::string address_of_peer(const Socket& s) {
                     NI_NUMERICHOST);
     return text;
 }
+
+}  // namespace transport

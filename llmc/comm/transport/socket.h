@@ -13,6 +13,8 @@
 #include "llmc/base/guard/wait.h"
 #include "llmc/base/progress.h"
 
+inline namespace transport {
+
 struct Socket {
     int fd = -1;
 
@@ -69,3 +71,5 @@ Listeners listen_at(const std::string& host, const std::vector<uint16_t>& ports)
 // connected sockets, the first to answer in front.
 std::vector<Socket> connect_to(const std::string& host, const std::vector<uint16_t>& ports, double until);
 std::string address_of_peer(const Socket& s);       // "10.0.0.7"
+
+}  // namespace transport

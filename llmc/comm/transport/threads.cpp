@@ -13,6 +13,8 @@
 #include "llmc/base/guard/wait.h"
 #include "llmc/comm/staging.h"
 
+inline namespace transport {
+
 static constexpr uint64_t kMailboxes = 8;           // jobs in flight
 
 struct Channel {                                // from one member to another
@@ -201,3 +203,5 @@ void join_team(Group& g, ThreadTeam* team, int index) {
     m->slices.resize(size_t(team->size));
     g.state = std::move(m);
 }
+
+}  // namespace transport

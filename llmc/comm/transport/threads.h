@@ -5,6 +5,8 @@
 
 #include "llmc/comm/group.h"
 
+inline namespace transport {
+
 struct ThreadTeam;          // threads.cpp
 
 // Shared by the ranks of a job. A failing rank breaks the object: every wait of a rank, now or later, ends by
@@ -26,3 +28,5 @@ inline bool threads_sum(const Group&, Wire) { return false; }
 
 // This thread becomes member number `index`.
 void join_team(Group& g, ThreadTeam* team, int index);
+
+}  // namespace transport

@@ -18,6 +18,8 @@
 #include "llmc/io/text/vocabulary.h"
 #include "llmc/io/unicode/unicode.h"
 
+inline namespace corpus {
+
 namespace {
 
 constexpr uint64_t kEmpty = ~uint64_t(0);
@@ -242,3 +244,5 @@ Vocabulary train_bpe(const WordCounts& words, uint32_t vocab, const Pattern& pat
     v.ignore_merges = pattern.ignore_merges;
     return v;
 }
+
+}  // namespace corpus

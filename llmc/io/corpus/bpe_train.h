@@ -13,6 +13,8 @@
 #include "llmc/io/corpus/documents.h"
 #include "llmc/io/text/tokenizer.h"
 
+inline namespace corpus {
+
 constexpr size_t kMaxTokenBytes = 65535;
 
 // Pre-tokens with their counts.
@@ -31,3 +33,5 @@ void check_vocabulary(uint32_t vocab, const std::vector<std::string>& special);
 // last id but for those of `special`, names of added tokens, which no merge yields.
 Vocabulary train_bpe(const WordCounts& words, uint32_t vocab, const Pattern& pattern = patterns()[0],
                      const std::vector<std::string>& special = {});
+
+}  // namespace corpus

@@ -11,6 +11,8 @@
 #include "llmc/io/unicode/safe_cut.h"
 #include "llmc/io/unicode/unicode.h"
 
+inline namespace corpus {
+
 char* TextChunk::grow(size_t bytes) {
     if (text.size() < size + bytes + kTextPadding) text.resize((size + bytes) * 5 / 4 + kTextPadding);
     return text.data() + size;
@@ -290,3 +292,5 @@ bool DocumentReader::next(TextChunk& chunk) {
     for (EndName& end : ends) end.count += count_of(end.name, {chunk.text.data(), chunk.size});
     return !chunk.spans.empty();
 }
+
+}  // namespace corpus

@@ -28,6 +28,8 @@
 #include "llmc/io/files/byte_stream.h"
 #include "llmc/io/text/tokenizer.h"
 
+inline namespace corpus {
+
 constexpr size_t kMaxWord = 256'000'000;        // bytes, of a line of a .jsonl as well
 
 enum class BadLines { Stop, Skip, Replace };    // Replace: mended (mend_line.h), else skipped
@@ -130,3 +132,5 @@ struct DocumentReader {
     // The next part of the file without its separator; after the last separator, the remaining bytes.
     std::string_view next_part(bool& last);
 };
+
+}  // namespace corpus

@@ -14,6 +14,8 @@
 #include "llmc/io/corpus/ordered_jobs.h"
 #include "llmc/io/files/shard_writer.h"
 
+inline namespace corpus {
+
 // Removes PREFIX_NNNNNN with an ending, except `written`. The prefix is a plain name: [ and * are no
 // wildcards.
 static uint64_t remove_others(const std::string& prefix, const std::string& ending,
@@ -106,3 +108,5 @@ EncodeResult encode_set(const Tokenizer& tokenizer, DocumentReader& reader, cons
     return tokenizer.vocab_size() <= 65536 ? encode_as<uint16_t>(tokenizer, reader, options)
                                            : encode_as<uint32_t>(tokenizer, reader, options);
 }
+
+}  // namespace corpus

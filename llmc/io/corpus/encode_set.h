@@ -7,6 +7,8 @@
 #include "llmc/io/files/shard_writer.h"
 #include "llmc/io/text/tokenizer.h"
 
+inline namespace corpus {
+
 struct EncodeOptions {
     std::string prefix;             // PREFIX_train_000000.bin, ..., PREFIX_val_000000.bin, ...
     uint64_t shard_tokens;
@@ -22,3 +24,5 @@ struct EncodeResult {
 
 // Replaces the sets of the prefix: removes the shards of an earlier, longer set.
 EncodeResult encode_set(const Tokenizer& tokenizer, DocumentReader& reader, const EncodeOptions& options);
+
+}  // namespace corpus

@@ -8,6 +8,8 @@
 #include "llmc/base/files.h"
 #include "llmc/io/unicode/unicode.h"
 
+inline namespace corpus {
+
 constexpr uint64_t kReadBlock = 1 << 16;        // read at a time
 constexpr uint64_t kWordReach = 1 << 10;    // how far a word is looked for
 
@@ -91,3 +93,5 @@ uint64_t validation_cut(int fd, uint64_t begin, uint64_t size, double fraction, 
     if (place.best == size) offer_words(file, place);
     return place.best;
 }
+
+}  // namespace corpus

@@ -12,6 +12,8 @@
 #include <string>
 #include <string_view>
 
+inline namespace corpus {
+
 struct HeldOut {
     double fraction = 0;                // F
     uint64_t seen = 0, chosen = 0;      // bytes of the documents so far, and of those for validation
@@ -23,3 +25,5 @@ struct HeldOut {
 // Where the end of a text begins: byte of the file, whose text is [begin, size). `size` where no place is
 // inside the text.
 uint64_t validation_cut(int fd, uint64_t begin, uint64_t size, double fraction, const std::string& path);
+
+}  // namespace corpus

@@ -10,6 +10,8 @@
 #include "llmc/base/glob.h"
 #include "llmc/io/files/shard.h"
 
+inline namespace corpus {
+
 static bool ends_with_any(std::string_view name, std::initializer_list<std::string_view> ends) {
     return std::any_of(ends.begin(), ends.end(), [&](std::string_view end) { return name.ends_with(end); });
 }
@@ -104,3 +106,5 @@ Inputs find_inputs(const std::vector<std::string>& names, As as) {
                 "no input: expected .txt or .jsonl files, folders of them, or - for standard input");
     return inputs;
 }
+
+}  // namespace corpus

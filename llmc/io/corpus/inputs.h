@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+inline namespace corpus {
+
 enum class InputKind { Text, JsonLines };
 
 struct Input {
@@ -33,3 +35,5 @@ struct Inputs {
 
 // CHECK_INPUT: nothing is there, or of an unknown kind.
 Inputs find_inputs(const std::vector<std::string>& names, As as);
+
+}  // namespace corpus

@@ -10,6 +10,8 @@
 #include "llmc/io/unicode/byte_block.h"
 #include "llmc/io/unicode/unicode.h"
 
+inline namespace corpus {
+
 namespace {
 
 static_assert(kBlock == kRowPadding);
@@ -208,3 +210,5 @@ std::string parse_json_text(std::string_view row, std::string& error, std::strin
                             field, result.names);
     return std::move(result.text);
 }
+
+}  // namespace corpus

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+inline namespace corpus {
+
 // Bytes that must be readable beyond a row, and writable beyond its text.
 constexpr size_t kRowPadding = 64;
 
@@ -12,3 +14,5 @@ constexpr size_t kRowPadding = 64;
 // parse: reads any JSON; error: the reason why the row has no text.
 bool scan_json_line(std::string_view row, char* out, size_t& bytes, std::string_view field = "text");
 std::string parse_json_text(std::string_view row, std::string& error, std::string_view field = "text");
+
+}  // namespace corpus

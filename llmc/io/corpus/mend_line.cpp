@@ -4,6 +4,8 @@
 
 #include "llmc/base/utf8.h"
 
+inline namespace corpus {
+
 static constexpr std::string_view kReplacement = "\xef\xbf\xbd";
 
 // The code unit of an escape \uXXXX at the front; -1: none is there.
@@ -60,3 +62,5 @@ std::string mended_row(std::string_view row) {
     }
     return out;
 }
+
+}  // namespace corpus

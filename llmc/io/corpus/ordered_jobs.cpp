@@ -7,6 +7,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/host/start_thread.h"
 
+inline namespace corpus {
+
 void JobThreads::start(int wanted, const std::function<void(int)>& worker) {
     threads.reserve(size_t(wanted));
     for (int i = 0; i < wanted; i++) {
@@ -27,3 +29,5 @@ int available_threads() {
     cpu_set_t set;
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
+
+}  // namespace corpus

@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+inline namespace corpus {
+
 constexpr size_t kJobBytes = 1 << 20;       // a larger job is freed after take(), a smaller one reused
 
 template <class Job, class Fill, class Work, class Take>
@@ -88,3 +90,5 @@ void run_ordered_jobs(int threads, Fill&& fill, Work&& work, Take&& take) {
 
 // Number of cores that this process may use.
 int available_threads();
+
+}  // namespace corpus

@@ -10,6 +10,8 @@
 #include "llmc/io/unicode/pattern.h"
 #include "llmc/io/files/shard.h"
 
+inline namespace corpus {
+
 const char* const kTokenizeHelp = R"(Byte-level BPE.
 
   ./tokenize train  --vocab=N --out=tokenizer.json [--pattern=NAME] [--special=NAME,...] INPUT...
@@ -129,3 +131,5 @@ TokenizeOptions parse_tokenize_options(const char* command, const char* allowed,
     if (o.threads == 0) o.threads = available_threads();
     return o;
 }
+
+}  // namespace corpus

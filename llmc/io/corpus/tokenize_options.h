@@ -6,6 +6,8 @@
 
 #include "llmc/io/corpus/documents.h"
 
+inline namespace corpus {
+
 struct TokenizeOptions {
     std::string command, tokenizer, out, pattern;
     uint32_t vocab = 0;
@@ -23,3 +25,5 @@ struct TokenizeOptions {
 TokenizeOptions parse_tokenize_options(const char* command, const char* allowed, int argc, char** argv);
 
 extern const char* const kTokenizeHelp;
+
+}  // namespace corpus

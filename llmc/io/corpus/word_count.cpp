@@ -9,6 +9,8 @@
 #include "llmc/io/corpus/ordered_jobs.h"
 #include "llmc/io/unicode/nfc.h"
 
+inline namespace corpus {
+
 namespace {
 
 // Words to counts: open addressing, texts in a shared string.
@@ -107,3 +109,5 @@ WordCounts count_words(DocumentReader& reader, int threads, const Pattern& patte
     }
     return words;
 }
+
+}  // namespace corpus

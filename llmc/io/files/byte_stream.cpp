@@ -10,6 +10,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace files {
+
 struct Unpacker {
     z_stream gzip = {};
     ZSTD_DStream* zstd = nullptr;       // null: gzip
@@ -129,3 +131,5 @@ size_t ByteStream::read_on(char* out, size_t bytes) {
     }
     return done;
 }
+
+}  // namespace files

@@ -8,6 +8,8 @@
 
 #include "llmc/base/files.h"
 
+inline namespace files {
+
 struct Unpacker;        // zlib's or zstd's state
 
 struct ByteStream {
@@ -30,3 +32,5 @@ struct ByteStream {
     std::string head;               // of peek()
     size_t read_on(char* out, size_t bytes);
 };
+
+}  // namespace files

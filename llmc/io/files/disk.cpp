@@ -10,6 +10,8 @@
 #include <cstring>
 #include <filesystem>
 
+inline namespace files {
+
 namespace fs = std::filesystem;
 
 static int result(int code) { return code == 0 ? 0 : errno; }
@@ -176,3 +178,5 @@ int remove_tree(const Disk& disk, const std::string& path) {
     }
     return error == ENOENT ? 0 : error;
 }
+
+}  // namespace files

@@ -14,6 +14,8 @@
 
 #include "llmc/base/files.h"
 
+inline namespace files {
+
 struct Disk {
     using Path = const std::string&;
 
@@ -49,3 +51,5 @@ const char* reason_of(int error);      // strerror, but of ESPIPE: "it is a pipe
 // Removes a file, or a folder and its content; 0 also where the path names nothing. Removes a link, and
 // leaves the link's target.
 int remove_tree(const Disk& disk, const std::string& path);
+
+}  // namespace files

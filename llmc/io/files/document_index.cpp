@@ -7,6 +7,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace files {
+
 constexpr int32_t kIndexMagic = 20241120, kIndexVersion = 1;
 namespace {
 struct IndexHeader { int32_t magic, version, tokens, documents, eot, zero; uint32_t hash[2]; };
@@ -143,3 +145,5 @@ std::optional<DocumentIndex> read_index(const ShardFile& shard) {
     check_starts(path, index, shard);
     return index;
 }
+
+}  // namespace files

@@ -19,6 +19,8 @@
 
 #include "llmc/io/files/shard.h"
 
+inline namespace files {
+
 constexpr size_t kIndexHeaderBytes = 32;
 
 struct DocumentIndex {
@@ -45,3 +47,5 @@ std::string index_text(const DocumentIndex& index, uint64_t tokens);     // cont
 // Appends the offset of each eot in ids. at: offset of ids[0] in the shard.
 void append_starts(std::span<const uint16_t> ids, uint32_t eot, uint64_t at, std::vector<uint32_t>& starts);
 void append_starts(std::span<const uint32_t> ids, uint32_t eot, uint64_t at, std::vector<uint32_t>& starts);
+
+}  // namespace files

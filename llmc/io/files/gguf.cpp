@@ -7,6 +7,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/json.h"
 
+inline namespace files {
+
 using ull = unsigned long long;
 
 static constexpr uint32_t kGgufVersion = 3;
@@ -278,3 +280,5 @@ void GgufFile::read(const GgufTensor& t, uint64_t first, size_t count, float* ou
     pread_all(fd.fd, stored.data(), stored.size(), at, path);
     decode(t.type, stored.data(), count, out);
 }
+
+}  // namespace files

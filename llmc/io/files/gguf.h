@@ -16,6 +16,8 @@
 #include "llmc/base/output_file.h"
 #include "llmc/io/files/gguf_blocks.h"
 
+inline namespace files {
+
 // Readers give integers of other sizes as 32 bits where these hold them, else as double.
 using GgufValue = std::variant<uint32_t, int32_t, float, bool, std::string, std::vector<std::string>,
                                std::vector<int32_t>, double>;
@@ -54,3 +56,5 @@ struct GgufFile {
     // `count` elements from element `first` on, as FP32. REQUIRES: whole rows.
     void read(const GgufTensor& t, uint64_t first, size_t count, float* out) const;
 };
+
+}  // namespace files

@@ -8,6 +8,8 @@
 #include "llmc/base/numbers/dtype.h"
 #include "llmc/base/numbers/half.h"
 
+inline namespace files {
+
 namespace {
 
 // ggml's types by their numbers; without a block: types that this program does not read.
@@ -163,3 +165,5 @@ std::vector<uint8_t> encode(GgufType type, const float* in, size_t count) {
     else CHECK(false, "{} is not written", name_of(type));
     return out;
 }
+
+}  // namespace files

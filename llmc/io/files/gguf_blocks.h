@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+inline namespace files {
+
 // Blocks of 32 elements of a row: integers q, an FP16 scale d, and for some an FP16 offset m.
 //
 //     type   bits of q   value
@@ -30,3 +32,5 @@ std::string readable_types();                   // "F32, F16, ..."
 // count: elements of whole blocks. encode() supports F32, F16, BF16 and Q8_0, and rounds to nearest.
 void decode(GgufType type, const uint8_t* in, size_t count, float* out);
 std::vector<uint8_t> encode(GgufType type, const float* in, size_t count);
+
+}  // namespace files

@@ -11,6 +11,8 @@
 #include "llmc/base/json_value.h"
 #include "llmc/io/files/safetensors.h"
 
+inline namespace files {
+
 uint64_t SavedPiece::elements() const {
     uint64_t n = 1;
     for (const int64_t e : extent) n *= uint64_t(e);
@@ -272,3 +274,5 @@ std::optional<ShareNote> parse_note(std::string_view text) {
         return std::nullopt;
     }
 }
+
+}  // namespace files

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+inline namespace files {
+
 inline constexpr const char* kManifest = "manifest.json";
 inline constexpr uint64_t kHashChunk = 1 << 20;     // bytes of a file per hash
 
@@ -74,3 +76,5 @@ private:
     uint64_t in_chunk = 0;
     std::vector<uint64_t> done;
 };
+
+}  // namespace files

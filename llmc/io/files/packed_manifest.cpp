@@ -4,6 +4,8 @@
 #include "llmc/base/check.h"
 #include "llmc/io/files/manifest.h"
 
+inline namespace files {
+
 namespace {
 
 void put(std::string* to, uint64_t v) { to->append(reinterpret_cast<const char*>(&v), sizeof v); }
@@ -62,3 +64,5 @@ Manifest unpacked(std::string_view bytes) {
     }
     return m;
 }
+
+}  // namespace files

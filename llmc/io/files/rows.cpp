@@ -7,6 +7,8 @@
 #include "llmc/base/json_value.h"
 #include "llmc/base/output_file.h"
 
+inline namespace files {
+
 // Bytes up to the end of the last newline; -errno.
 static int64_t bytes_of_lines(const Disk& disk, const std::string& path, uint64_t size) {
     std::vector<char> block(size_t(std::min<uint64_t>(size, 1 << 16)));
@@ -57,3 +59,5 @@ std::string try_append_row(const std::string& path, std::string_view row) {
     if (const int error = end_last_row(posix_disk(), path)) return reason_of(error);
     return try_append(path, row);
 }
+
+}  // namespace files

@@ -8,8 +8,12 @@
 
 #include "llmc/io/files/disk.h"
 
+inline namespace files {
+
 // Makes the file end with a whole row. 0, also without the file, or errno.
 int end_last_row(const Disk& disk, const std::string& path);
 
 // Adds a row whole, or leaves the file as it was and returns the reason.
 std::string try_append_row(const std::string& path, std::string_view row);
+
+}  // namespace files

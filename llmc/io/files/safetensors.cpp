@@ -9,6 +9,8 @@
 #include "llmc/base/json.h"
 #include "llmc/base/json_value.h"
 
+inline namespace files {
+
 static_assert(std::endian::native == std::endian::little, "the format is little endian");
 
 static constexpr uint64_t kMaxHeader = 100'000'000;    // as in the reference implementation
@@ -17,8 +19,8 @@ size_t safetensors_dtype_bytes(std::string_view dtype) {
     static constexpr struct { std::string_view name; size_t bytes; } kTypes[] = {
         {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8}, {"I32", 4}, {"I16", 2}, {"I8", 1},
         {"U64", 8}, {"U32", 4}, {"U16", 2}, {"U8", 1}, {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
-    for (const auto& t : kTypes) if (t.name == dtype) return t.bytes;
-    return 0;
+    const auto* const t = std::ranges::find(kTypes, dtype, [](const auto& type) { return type.name; });
+    return t == std::end(kTypes) ? 0 : t->bytes;
 }
 
 // Bytes of a tensor by its shape; false: more than 64 bits hold, or a negative size.
@@ -41,7 +43,6 @@ static std::string shown(const std::vector<int64_t>& shape) {
 
 // ---------------------------------------------------------------------------------------------------------
 // writer
-
 static std::string header_of(const std::vector<TensorInfo>& tensors, const SafetensorsMetadata& metadata) {
     JsonObject all, more;
     for (const auto& [key, value] : metadata) more.add(key, value);
@@ -79,8 +80,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
 }
 
 void SafetensorsWriter::write(const void* data, size_t bytes) {
-    CHECK(bytes <= left, "{}: {} bytes more, the header leaves room for {}", file.path, bytes,
-          left);
+    CHECK(bytes <= left, "{}: {} bytes more, the header leaves room for {}", file.path, bytes, left);
     file.write(data, bytes);
     left -= bytes;
 }
@@ -94,7 +94,6 @@ void SafetensorsWriter::close() {
 // reader
 
 namespace {
-
 // Receives the header's events from the parser, and stops at the first violation of the format. Nothing nests
 // deeper than {"name": {"key": [ numbers ]}}.
 struct HeaderReader {
@@ -279,8 +278,8 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path(path), fd(open_
 }
 
 const TensorInfo* SafetensorsFile::find(std::string_view name) const {
-    for (const TensorInfo& t : tensors) if (t.name == name) return &t;
-    return nullptr;
+    const auto t = std::ranges::find(tensors, name, &TensorInfo::name);
+    return t == tensors.end() ? nullptr : &*t;
 }
 
 const TensorInfo& SafetensorsFile::require(std::string_view name, std::string_view dtype,
@@ -288,13 +287,14 @@ const TensorInfo& SafetensorsFile::require(std::string_view name, std::string_vi
     const TensorInfo* t = find(name);
     CHECK_INPUT(t, "{}: tensor {} is missing", path, shown(name));
     CHECK_INPUT(t->dtype == dtype && t->shape == shape, "{}: tensor {}: expected {} {}, found {} {}",
-                path, shown(name), std::string(dtype), shown(shape),
-                t->dtype, shown(t->shape));
+                path, shown(name), std::string(dtype), shown(shape), t->dtype, shown(t->shape));
     return *t;
 }
 
 void SafetensorsFile::read(const TensorInfo& t, void* out, uint64_t offset, size_t bytes) const {
-    CHECK(offset <= t.bytes() && bytes <= t.bytes() - offset, "{}: tensor {}: bytes {} + {} of {}",
-          path, shown(t.name), offset, bytes, t.bytes());
+    CHECK(offset <= t.bytes() && bytes <= t.bytes() - offset, "{}: tensor {}: bytes {} + {} of {}", path,
+          shown(t.name), offset, bytes, t.bytes());
     pread_all(fd.fd, out, bytes, data_start + t.begin + offset, path);
 }
+
+}  // namespace files

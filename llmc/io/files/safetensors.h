@@ -16,6 +16,8 @@
 #include "llmc/base/files.h"
 #include "llmc/base/output_file.h"
 
+inline namespace files {
+
 struct TensorInfo {
     std::string name, dtype;            // dtype: "F32", "BF16", "I64", ...
     std::vector<int64_t> shape;         // {}: a scalar
@@ -63,3 +65,5 @@ struct SafetensorsFile {
     void read(const TensorInfo& t, void* out, uint64_t offset, size_t bytes) const;
     void read(const TensorInfo& t, void* out) const { read(t, out, 0, size_t(t.bytes())); }
 };
+
+}  // namespace files

@@ -8,6 +8,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace files {
+
 static uint64_t join(int32_t low, int32_t high) { return uint64_t(uint32_t(high)) << 32 | uint32_t(low); }
 
 template <class Id> static std::vector<Id> ids_in(std::string_view bytes) {
@@ -217,3 +219,5 @@ void check_sets(const std::vector<ShardInfo>& shards) {
                         "replaced the set ({} is there);\n       encode the text again", s.path,
                         replacement_mark(set));
 }
+
+}  // namespace files

@@ -22,6 +22,8 @@
 
 #include "llmc/base/files.h"
 
+inline namespace files {
+
 constexpr int32_t kShardMagic16 = 20240520, kShardVersion16 = 1;
 constexpr int32_t kShardMagic32 = 20240801, kShardVersion32 = 7;
 constexpr size_t kShardHeaderBytes = 1024;
@@ -69,3 +71,5 @@ std::string replacement_mark(const std::string& prefix);
 
 // Refuses shards of a set whose replacement was interrupted: they may be of two sets.
 void check_sets(const std::vector<ShardInfo>& shards);
+
+}  // namespace files

@@ -7,6 +7,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace files {
+
 static std::string shard_path(const std::string& prefix, size_t number) {
     return fmt::format("{}_{:06}.bin", prefix, number);
 }
@@ -92,3 +94,5 @@ void publish(std::span<const ShardWriter> halves) {
         for (const auto* files : {&w.paths, &w.indexes})
             for (const std::string& path : *files) appears(path);
 }
+
+}  // namespace files

@@ -6,6 +6,8 @@
 #include "llmc/base/output_file.h"
 #include "llmc/io/files/document_index.h"
 
+inline namespace files {
+
 // Suffix of a shard until its set is complete: excluded from globs of *.bin.
 inline constexpr const char* kUnfinished = ".new";
 
@@ -44,3 +46,5 @@ struct ShardWriter {
 // Renames all shards of a set with their indexes, of training and of validation. REQUIRES: the writers are
 // closed.
 void publish(std::span<const ShardWriter> halves);
+
+}  // namespace files

@@ -6,6 +6,8 @@
 #include "llmc/io/unicode/pretokenize.h"
 #include "llmc/io/unicode/unicode.h"
 
+inline namespace text {
+
 AddedTokens::AddedTokens(const Vocabulary& v) : nfc(v.nfc) {
     for (uint32_t id = 0; id < v.size(); id++) {
         if (!v.added[id] || v.text_of(id).empty()) continue;
@@ -130,3 +132,5 @@ bool AddedTokens::touches(std::string_view text, size_t place) const {
     const std::string before = nfc ? nfc_of(left) : std::string(left);
     return normalized.touches(before + (nfc ? nfc_of(right) : std::string(right)), before.size());
 }
+
+}  // namespace text

@@ -13,6 +13,8 @@
 
 #include "llmc/io/text/vocabulary.h"
 
+inline namespace text {
+
 struct AddedTokens {
     explicit AddedTokens(const Vocabulary& v);
 
@@ -46,3 +48,5 @@ struct AddedTokens {
     Names raw, normalized;
     bool nfc;
 };
+
+}  // namespace text

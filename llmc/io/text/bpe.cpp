@@ -7,6 +7,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace text {
+
 constexpr size_t kSlack = 4096;       // extra entries at the end: probing never wraps
 
 Bpe::Bpe(const Vocabulary& v, size_t merges)
@@ -251,3 +253,5 @@ bool merges_give_every_token(const Vocabulary& v) {
     find_whole_words(bpe, v);
     return bpe.whole_words.empty();
 }
+
+}  // namespace text

@@ -11,6 +11,8 @@
 #include "llmc/io/text/table.h"
 #include "llmc/io/text/vocabulary.h"
 
+inline namespace text {
+
 constexpr uint32_t kNoRank = (1 << 24) - 1;
 
 // Maps pairs of ids to ranks: open addressing, 20 + 20 + 24 bits an entry. Most pairs do not merge: a filter
@@ -62,3 +64,5 @@ size_t encode_word(const Bpe& bpe, std::string_view word, uint32_t* ids);
 void find_whole_words(Bpe& bpe, const Vocabulary& v);
 // Whether find_whole_words() finds no token: then ignore_merges changes no id.
 bool merges_give_every_token(const Vocabulary& v);
+
+}  // namespace text

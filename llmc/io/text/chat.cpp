@@ -4,6 +4,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace text {
+
 namespace {
 
 struct Family {
@@ -256,3 +258,5 @@ Chat chat_of(const Tokenizer& tokenizer, std::string_view message, const std::op
     out.flush();
     return {std::move(out.ids), int32_t(tokenizer.vocabulary.find_added(f.tokens.back()))};
 }
+
+}  // namespace text

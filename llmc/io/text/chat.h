@@ -22,6 +22,8 @@
 
 #include "llmc/io/text/tokenizer.h"
 
+inline namespace text {
+
 // Why chat_of() cannot write a conversation: no template, or an unknown template; empty: no reason.
 std::string no_chat(const Tokenizer& tokenizer);
 
@@ -34,3 +36,5 @@ struct Chat {
 // default. CHECK_INPUT if no_chat() names a reason, or if the template rejects `system`.
 Chat chat_of(const Tokenizer& tokenizer, std::string_view message,
              const std::optional<std::string>& system = std::nullopt);
+
+}  // namespace text

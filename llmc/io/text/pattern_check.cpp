@@ -4,6 +4,8 @@
 #include "llmc/base/json.h"
 #include "llmc/io/unicode/pretokenize.h"
 
+inline namespace text {
+
 static bool is_ascii(std::string_view text) {
     for (const char c : text) if (uint8_t(c) >= 0x80) return false;
     return true;
@@ -98,3 +100,5 @@ void check_pattern(const Vocabulary& v, const std::string& name, bool stated) {
                 name, found.count, found.tokens, json_string(found.example), v.pattern->name,
                 others.empty() ? "none of " + pattern_names() : others);
 }
+
+}  // namespace text

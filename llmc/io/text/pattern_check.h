@@ -5,6 +5,8 @@
 
 #include "llmc/io/text/vocabulary.h"
 
+inline namespace text {
+
 // Tokens that no text yields by this pattern. Only tokens of ASCII are judged: Qwen's vocabulary has 1,671
 // impossible tokens by its own pattern, all of other characters; GPT-2's, Llama 3's and o200k's have none.
 struct ImpossibleTokens {
@@ -20,3 +22,5 @@ inline constexpr size_t kLeastStated = 16;
 // Smaller vocabularies may come from a text without numbers.
 inline constexpr uint32_t kLeastJudged = 10'000;
 void check_pattern(const Vocabulary& v, const std::string& name, bool stated);
+
+}  // namespace text

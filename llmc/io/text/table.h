@@ -8,6 +8,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace text {
+
 template <class T> struct Table {
     T* data = nullptr;
     size_t size = 0;
@@ -41,3 +43,5 @@ template <class T> struct Table {
     // Whole large pages, and a page more for the alignment.
     size_t bytes() const { return (size * sizeof(T) / kLargePage + 2) * kLargePage; }
 };
+
+}  // namespace text

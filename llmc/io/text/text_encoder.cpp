@@ -8,6 +8,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace text {
+
 constexpr size_t kBatch = 128;              // words
 constexpr size_t kMaxKey = 15;              // longest word that is its own key, in bytes
 constexpr int kFirstEntries = 19, kMostEntries = 20;    // log2: 16 or 32 MB
@@ -226,3 +228,5 @@ template <class Id> void Encoder<Id>::add_long(std::string_view word, uint64_t h
 
 template struct Encoder<uint16_t>;
 template struct Encoder<uint32_t>;
+
+}  // namespace text

@@ -17,6 +17,8 @@
 #include "llmc/io/text/tokenizer.h"
 #include "llmc/io/unicode/pretokenize.h"
 
+inline namespace text {
+
 // A vector whose new elements are uninitialized.
 template <class Id> struct IdBuffer {
     std::unique_ptr<Id[]> data;
@@ -68,3 +70,5 @@ struct Encoder {  // Id: uint16_t, where the vocabulary has at most 65536 ids, o
     Id* encode_spans(std::string_view word, Id* out);
     void add_long(std::string_view word, uint64_t hash, size_t count);
 };
+
+}  // namespace text

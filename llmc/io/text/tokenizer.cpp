@@ -11,6 +11,8 @@
 #include "llmc/io/text/tokenizer_pipeline.h"
 #include "llmc/io/unicode/safe_cut.h"
 
+inline namespace text {
+
 // Hash of everything that decides ids and bytes, independent of the file's format.
 static uint64_t hash_of(const Vocabulary& v) {
     XXH3_state_t* state = XXH3_createState();
@@ -191,3 +193,5 @@ Tokenizer Tokenizer::load(const std::string& path, const Pattern* pattern) {
 }
 
 void Tokenizer::save(const std::string& path) const { write_file(path, json_of_vocabulary(vocabulary)); }
+
+}  // namespace text

@@ -27,6 +27,8 @@
 #include "llmc/io/text/added_tokens.h"
 #include "llmc/io/text/vocabulary.h"
 
+inline namespace text {
+
 struct Bpe;       // tables of the encoder, llmc/io/text/bpe.h
 
 struct Tokenizer {
@@ -85,3 +87,5 @@ Vocabulary vocabulary_of_gpt2(std::string_view vocab_bpe, std::string_view encod
                               const std::string& name, const EndOfText& end = {},
                               const FolderTokens& more = {});
 std::string json_of_vocabulary(const Vocabulary& v);
+
+}  // namespace text

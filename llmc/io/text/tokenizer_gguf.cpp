@@ -7,6 +7,8 @@
 #include "llmc/base/check.h"
 #include "llmc/io/text/bpe.h"
 
+inline namespace text {
+
 namespace {
 
 constexpr int32_t kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5;
@@ -249,3 +251,5 @@ GgufVocabulary gguf_of_vocabulary(const Vocabulary& v, size_t ids) {
     g.chat_template = v.chat_template;
     return g;
 }
+
+}  // namespace text

@@ -7,6 +7,8 @@
 #include "llmc/io/files/gguf.h"
 #include "llmc/io/text/vocabulary.h"
 
+inline namespace text {
+
 // The values of tokenizer.ggml.*, as they stand in the file; ids that are not there are -1.
 struct GgufVocabulary {
     std::string model, pre;                 // "gpt2" for byte-level BPE; the name of a pre-tokenization
@@ -31,3 +33,5 @@ bool is_gguf(const std::string& path);      // by the file's first bytes
 // "[unused 50257]" and have the type unused. A vocabulary without BOS or EOS writes end-of-text in its place:
 // without a BOS in the file llama.cpp uses id 11.
 GgufVocabulary gguf_of_vocabulary(const Vocabulary& v, size_t ids);
+
+}  // namespace text

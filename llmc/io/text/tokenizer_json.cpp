@@ -10,6 +10,8 @@
 #include "llmc/io/text/tokenizer_pipeline.h"
 #include "llmc/io/text/vocabulary.h"
 
+inline namespace text {
+
 namespace {
 
 // Ids by text, both ways; the file may give ids in any order.
@@ -255,3 +257,5 @@ std::string json_of_vocabulary(const Vocabulary& v) {
     file.emplace_back("model", std::move(model));
     return to_text(std::move(file), 1) + "\n";
 }
+
+}  // namespace text

@@ -6,6 +6,8 @@
 #include "llmc/base/files.h"
 #include "llmc/base/json_file.h"
 
+inline namespace text {
+
 // The steps of a Sequence, or the single step; none for null.
 static Json::List sequence_of(const Json& step, const char* list) {
     if (step.is_null()) return {};
@@ -208,3 +210,5 @@ Json::Members tokenizer_config(const Vocabulary& v) {
     if (!v.chat_template.empty()) members.emplace_back("chat_template", v.chat_template);
     return members;
 }
+
+}  // namespace text

@@ -3,6 +3,8 @@
 #include "llmc/base/json_value.h"
 #include "llmc/io/text/vocabulary.h"
 
+inline namespace text {
+
 // Reads "normalizer" and "post_processor" of the file into nfc, bos, eos, adds_bos and adds_eos. Other steps,
 // which would change ids, end in CHECK_INPUT.
 void read_pipeline(const Json& file, const std::string& name, Vocabulary& v);
@@ -24,3 +26,5 @@ std::string end_of_template(const Json& post_processor);
 FolderTokens added_tokens_in(const std::string& folder, const Json& config);
 void read_tokenizer_config(const Json& config, const std::string& folder, Vocabulary& v);
 Json::Members tokenizer_config(const Vocabulary& v);        // BOS, EOS, chat template of v
+
+}  // namespace text

@@ -16,6 +16,8 @@
 #include "llmc/io/text/bpe.h"
 #include "llmc/io/text/vocabulary.h"
 
+inline namespace text {
+
 static int base64_value(char c) {
     if (c >= 'A' && c <= 'Z') return c - 'A';
     if (c >= 'a' && c <= 'z') return c - 'a' + 26;
@@ -114,3 +116,5 @@ Vocabulary vocabulary_of_tiktoken(std::string_view content, const std::string& n
     v.start.push_back(uint32_t(v.text.size()));
     return v;
 }
+
+}  // namespace text

@@ -6,6 +6,8 @@
 #include "llmc/io/files/shard.h"
 #include "llmc/io/unicode/unicode.h"
 
+inline namespace text {
+
 const ByteAlphabet& byte_alphabet() {
     static const ByteAlphabet alphabet = [] {
         ByteAlphabet a;
@@ -86,3 +88,5 @@ Vocabulary vocabulary_of_tokens(const TokenList& tokens, uint32_t eot, const std
                 missing.size(), missing);
     return v;
 }
+
+}  // namespace text

@@ -10,6 +10,8 @@
 #include "llmc/base/json_value.h"
 #include "llmc/io/unicode/pattern.h"
 
+inline namespace text {
+
 constexpr uint32_t kNoByte = 0xffffffff;
 
 struct Merge { uint32_t left, right, id; };     // two ids become one; rank is the place in the list
@@ -100,3 +102,5 @@ struct FolderTokens {
 // A vocabulary of these tokens, without merges. CHECK_INPUT: an empty token, two tokens that are the same
 // byte, a printable ASCII character without a token. name: the file's, for messages.
 Vocabulary vocabulary_of_tokens(const TokenList& tokens, uint32_t eot, const std::string& name);
+
+}  // namespace text

@@ -7,6 +7,8 @@
 #include <immintrin.h>
 #endif
 
+inline namespace unicode {
+
 constexpr size_t kBlock = 64;
 
 #if defined(__AVX512BW__)
@@ -83,3 +85,5 @@ struct Block {
 };
 
 #endif
+
+}  // namespace unicode

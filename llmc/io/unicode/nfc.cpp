@@ -11,6 +11,8 @@
 #include "llmc/io/unicode/packed.h"
 #include "llmc/io/unicode/unicode_table.h"
 
+inline namespace unicode {
+
 namespace {
 
 constexpr uint32_t kSyllables = 0xac00, kSyllableCount = 11172;         // Hangul
@@ -172,3 +174,5 @@ std::string nfc_of(std::string_view text) {
     }
     return out += text.substr(copied);
 }
+
+}  // namespace unicode

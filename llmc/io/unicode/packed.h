@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+inline namespace unicode {
+
 struct PackedNumbers {
     const char* at;
 
@@ -42,3 +44,5 @@ template <class F> void each_decomposition(const char* decompositions, F&& f) {
         }
     }
 }
+
+}  // namespace unicode

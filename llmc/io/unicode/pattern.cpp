@@ -7,6 +7,8 @@
 #define LOWERS "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define SPACES "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
+inline namespace unicode {
+
 static constexpr const char kLlama3[] =
     CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" SPACES;
 static constexpr const char kQwen2[] =
@@ -116,3 +118,5 @@ Json json_of_pattern(const Pattern& p, bool prefix_space) {
                                       {"behavior", "Isolated"}, {"invert", false}});
     return Json::Members{{"type", "Sequence"}, {"pretokenizers", Json::List{first, byte_level}}};
 }
+
+}  // namespace unicode

@@ -7,6 +7,8 @@
 #include "llmc/base/json_value.h"
 #include "llmc/io/unicode/pretokenize.h"
 
+inline namespace unicode {
+
 struct Pattern {
     const char* name;               // in --pattern=
     const char* regex;              // of tokenizer.json's Split; nullptr: ByteLevel's own, GPT-2's
@@ -25,3 +27,5 @@ std::string pattern_names();                                // for messages
 // prefix_space: ByteLevel's add_prefix_space, which only GPT-2's pattern may have.
 const Pattern& pattern_of_json(const Json& pre_tokenizer, const std::string& file, bool& prefix_space);
 Json json_of_pattern(const Pattern& pattern, bool prefix_space = false);
+
+}  // namespace unicode

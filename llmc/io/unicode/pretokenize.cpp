@@ -6,6 +6,8 @@
 #include "llmc/io/unicode/byte_block.h"
 #include "llmc/io/unicode/unicode.h"
 
+inline namespace unicode {
+
 namespace {
 
 struct Masks { uint64_t letter, number, space, blank, quote, high; };     // blank: U+0020; high: not ASCII
@@ -137,3 +139,5 @@ template <bool digits> static void mark_all(const char* text, size_t n, uint64_t
 
 void mark_gpt2(const char* text, size_t n, uint64_t* starts) { mark_all<false>(text, n, starts); }
 void mark_smollm(const char* text, size_t n, uint64_t* starts) { mark_all<true>(text, n, starts); }
+
+}  // namespace unicode

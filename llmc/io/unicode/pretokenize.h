@@ -18,6 +18,8 @@
 #include <cstddef>
 #include <cstdint>
 
+inline namespace unicode {
+
 // Bytes that must be readable after the end of a text.
 constexpr size_t kTextPadding = 64;
 
@@ -26,3 +28,5 @@ constexpr size_t kTextPadding = 64;
 using MarkStarts = void(const char* text, size_t n, uint64_t* starts);
 MarkStarts mark_gpt2, mark_smollm;
 MarkStarts mark_llama3, mark_qwen2, mark_o200k, mark_nanochat;     // pretokenize_cl100k.cpp
+
+}  // namespace unicode

@@ -23,6 +23,7 @@
 #include "llmc/io/unicode/pretokenize.h"
 #include "llmc/io/unicode/unicode.h"
 
+inline namespace unicode {
 namespace cl100k {
 
 struct WordKind { bool cased; int group; };     // cased: o200k's words; group: digits of a match
@@ -32,9 +33,8 @@ struct WordMasks {
     uint64_t word, upper, lower, mark, number, space, newline, blank, quote, slash, inner, given;
 };
 
-// State passed from a block of 64 to the next.
+// State passed from a block of 64 to the next: of its last character, in bit 0.
 struct WordCarry {
-    // of the last character: bit 0; `prefix`: an other character that starts a match
     uint64_t word = 0, lower = 0, caseless = 0, number = 0, other = 0, space = 0, gap = 0, newline = 0;
     uint64_t blank = 0, tail = 0, prefix = 0;
     uint64_t rest = 0;                  // bytes of a character begun in the block before
@@ -282,9 +282,7 @@ template <WordKind kind> static void mark_all(const char* text, size_t n, uint64
     WordCarry carry;
     for (size_t i = 0; i < n; i += 64) *starts++ = block_starts<kind>(s + i, n - i, carry);
 }
-
 }  // namespace cl100k
-
 using cl100k::WordKind;
 void mark_llama3(const char* text, size_t n, uint64_t* starts) {
     cl100k::mark_all<WordKind{false, 3}>(text, n, starts);
@@ -298,3 +296,5 @@ void mark_nanochat(const char* text, size_t n, uint64_t* starts) {
 void mark_o200k(const char* text, size_t n, uint64_t* starts) {
     cl100k::mark_all<WordKind{true, 3}>(text, n, starts);
 }
+
+}  // namespace unicode

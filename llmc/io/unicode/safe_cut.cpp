@@ -2,6 +2,8 @@
 
 #include "llmc/io/unicode/unicode.h"
 
+inline namespace unicode {
+
 // The character that ends at s[n - 1]; of the bytes of an invalid one, the last.
 static Char last_character(const uint8_t* s, size_t n) {
     size_t at = n - 1;
@@ -37,3 +39,5 @@ size_t safe_cut(const char* text, size_t n, size_t first) {
         if (class_changes(s, n, i)) return i;
     return 0;
 }
+
+}  // namespace unicode

@@ -2,6 +2,8 @@
 #pragma once
 #include <cstddef>
 
+inline namespace unicode {
+
 // A place < n, at `first` or after, to split the text: both sides, normalized and pre-tokenized on their own,
 // give the matches of the whole. The last place of the first kind, else of the second; 0: neither.
 //
@@ -16,3 +18,5 @@
 //
 // No character after a cut composes with one before the cut: only marks, and letters with letters, do.
 size_t safe_cut(const char* text, size_t n, size_t first = 1);
+
+}  // namespace unicode

@@ -6,6 +6,8 @@
 #include "llmc/io/unicode/packed.h"
 #include "llmc/io/unicode/unicode_table.h"
 
+inline namespace unicode {
+
 namespace {
 
 // Of each code point: its LetterClass in bits 0 to 3, its CharClass in bits 4 and 5. REQUIRES: zeros before
@@ -67,3 +69,5 @@ bool is_utf8(const char* text, size_t n) {
     }
     return expected({}) == 0;
 }
+
+}  // namespace unicode

@@ -8,6 +8,8 @@
 
 #include "llmc/base/utf8.h"
 
+inline namespace unicode {
+
 enum CharClass : uint8_t { kOther, kLetter, kNumber, kSpace };  // the rest, \p{L}, \p{N}, \s of Unicode 16.0
 
 // Whether the text is UTF-8. REQUIRES: kBlock more bytes are readable.
@@ -29,3 +31,5 @@ inline CharClass class_at(const uint8_t* s, size_t n) {
     if (is_ascii_space(s[0])) return kSpace;
     return class_of(decode_utf8(s, n));
 }
+
+}  // namespace unicode

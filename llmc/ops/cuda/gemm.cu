@@ -17,6 +17,8 @@
         CHECK(status_ == CUBLAS_STATUS_SUCCESS, "{}: {}", #call, cublasLtGetStatusString(status_)); \
     } while (0)
 
+inline namespace gpu {
+
 static constexpr int kAlgorithms = 32;
 static constexpr uint32_t kAlignment = 16;      // of every tensor, in bytes
 
@@ -216,3 +218,5 @@ const char* gemm_platform() {
     }();
     return platform.c_str();
 }
+
+}  // namespace gpu

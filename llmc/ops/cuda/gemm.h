@@ -11,6 +11,8 @@
 
 #include "llmc/base/numbers/dtype.h"
 
+inline namespace gpu {
+
 enum class Epilogue {
     None,
     Bias,               // D = ... + bias (m)
@@ -54,3 +56,5 @@ void gemm(const Gemm& g, const GemmTensors& t, const GemmAlgorithm& algorithm, v
 
 // "cuBLASLt 130100, NVIDIA H200": the library and the GPU for which algorithms are valid
 const char* gemm_platform();
+
+}  // namespace gpu

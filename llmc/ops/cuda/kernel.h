@@ -26,11 +26,15 @@
 #define SMEM(T, name) __shared__ __align__(16) std::type_identity_t<T> name
 #endif
 
+inline namespace gpu {
+
 inline constexpr unsigned kFullWarp = 0xffffffffu;
 inline constexpr float kLog2e = 1.4426950408889634f;         // exp(x) = exp2(x * kLog2e)
 inline constexpr float kLowest = -3.4028234663852886e38f;    // of finite floats
 
 template <class I> HOST_DEVICE constexpr I div_up(I a, std::type_identity_t<I> b) { return (a + b - 1) / b; }
+
+}  // namespace gpu
 
 namespace PRECISION {
 namespace cuda {

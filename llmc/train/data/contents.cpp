@@ -11,6 +11,8 @@
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/terminal.h"
 
+inline namespace data {
+
 FileContent content_of(const std::string& path, int fd, uint64_t begin, uint64_t end, uint64_t size) {
     const uint64_t bytes = end - begin;
     const uint64_t blocks = bytes <= kHashedWhole ? 1 : kHashedBlocks;
@@ -89,3 +91,5 @@ Contents contents_of_json(const Json* v) {
     }
     return contents;
 }
+
+}  // namespace data

@@ -15,6 +15,8 @@
 #include "llmc/base/json_value.h"
 #include "llmc/train/data/dataset.h"
 
+inline namespace data {
+
 inline constexpr uint64_t kHashedWhole = 8 << 20, kHashedBlock = 64 << 10;
 inline constexpr uint64_t kHashedBlocks = 32;
 
@@ -43,3 +45,5 @@ bool same_contents(const std::vector<FileContent>& a, const std::vector<FileCont
 
 Json json_of(const Contents& contents);
 Contents contents_of_json(const Json* v);       // null: none; throws std::runtime_error
+
+}  // namespace data

@@ -10,6 +10,8 @@
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/numbers/rng.h"
 
+inline namespace data {
+
 uint64_t permute(uint64_t i, uint64_t n, uint64_t key, uint64_t stream) {
     const int half = std::max(1, (int(std::bit_width(n - 1)) + 1) / 2);
     const uint64_t mask = (uint64_t(1) << half) - 1;
@@ -254,3 +256,5 @@ uint64_t validate_ids(Dataset& set, int vocab, const KnownTokenizer& tokenizer, 
         }
     return budget;
 }
+
+}  // namespace data

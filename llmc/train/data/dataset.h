@@ -17,6 +17,8 @@
 #include "llmc/io/files/shard.h"
 #include "llmc/train/data/packing.h"
 
+inline namespace data {
+
 // A corpus: the shards of a glob.
 struct TokenStream {
     std::string glob;
@@ -97,3 +99,5 @@ uint64_t permute(uint64_t i, uint64_t n, uint64_t key, uint64_t stream);
 // to half a sample with two streams, to two samples with any number of streams.
 struct Pick { size_t stream; uint64_t index; };
 Pick pick(uint64_t i, const std::vector<uint64_t>& weights);
+
+}  // namespace data

@@ -8,6 +8,8 @@
 #include "llmc/base/guard/wait.h"
 #include "llmc/base/host/start_thread.h"
 
+inline namespace data {
+
 void find_documents(TokenBatch& batch, int T, int32_t eot) {
     const int count = batch.B * T;
     batch.positions.resize(size_t(count));
@@ -100,3 +102,5 @@ const TokenBatch& Loader::next() {
     changed.notify_all();
     return current;
 }
+
+}  // namespace data

@@ -10,6 +10,8 @@
 
 #include "llmc/train/data/dataset.h"
 
+inline namespace data {
+
 // Rows of tokens for the model: inputs (B, T) and targets (B, T). Under a document mask also each input's
 // place in its document, and the place in the row behind the document's last, (B, T) each.
 struct TokenBatch {
@@ -50,3 +52,5 @@ void find_documents(TokenBatch& batch, int T, int32_t eot);
 
 // Reads `B` samples from `first` on.
 void load_batch(TokenBatch& batch, const Dataset& set, uint64_t first, int B);
+
+}  // namespace data

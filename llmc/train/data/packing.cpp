@@ -7,6 +7,8 @@
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/progress.h"
 
+inline namespace data {
+
 constexpr int64_t kGpt2EndOfText = 50256;
 
 void Packer::add(uint64_t start, uint64_t tokens) {
@@ -129,3 +131,5 @@ PackedRows pack_documents(const std::string& name, std::span<const ShardFile> sh
                 "use more text or a smaller model.context", name, first.back(), T + 1);
     return packed;
 }
+
+}  // namespace data

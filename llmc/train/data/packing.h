@@ -17,6 +17,8 @@
 
 #include "llmc/io/files/document_index.h"
 
+inline namespace data {
+
 // Tokens [start, start + length) of a stream; 8 bytes, as each document has a Passage.
 struct Passage {
     uint64_t bits;
@@ -68,3 +70,5 @@ using DocumentScans = std::map<std::pair<std::string, int32_t>, DocumentIndex>;
 PackedRows pack_documents(const std::string& name, std::span<const ShardFile> shards,
                           std::span<const uint64_t> first, int T, int64_t eot,
                           DocumentScans* scans = nullptr);
+
+}  // namespace data

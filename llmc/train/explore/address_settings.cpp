@@ -6,6 +6,8 @@
 #include "llmc/base/config/depth.h"
 #include "llmc/base/config/fields.h"
 
+inline namespace explorer {
+
 static bool is_of_a_plan(const Field& f) {
     constexpr const char* kSections[] = {"model", "train", "optimizer", "parallel", "memory", "cluster"};
     const auto is_section = [&](const char* section) { return f.section == section; };
@@ -60,3 +62,5 @@ Config config_of(const Config& base, const HttpRequest& request) {
     check_limits(cfg);
     return cfg;
 }
+
+}  // namespace explorer

@@ -7,6 +7,8 @@
 #include "llmc/train/plan/planned.h"
 #include "llmc/train/serve/http.h"
 
+inline namespace explorer {
+
 // The largest plan of a request: it takes seconds on two cores, where a real model's takes milliseconds.
 struct PlanLimits {
     static constexpr int kLayers = 256, kRanks = 16384, kStages = 64, kMicros = 16384;
@@ -20,3 +22,5 @@ Config config_of(const Config& base, const HttpRequest& request);
 
 // The settings of an address, without its token: key and value.
 Settings settings_in(const HttpRequest& request);
+
+}  // namespace explorer

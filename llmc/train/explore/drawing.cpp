@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+inline namespace explorer {
+
 // Rows that a reader can tell apart, and what a browser draws at once.
 static constexpr size_t kMostStages = 16, kFewestStages = 3, kMostSpans = 8000;
 
@@ -43,3 +45,5 @@ Json json_of(const Machine& machine) {
     });
     return members;
 }
+
+}  // namespace explorer

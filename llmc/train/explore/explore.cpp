@@ -3,6 +3,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/host/start_thread.h"
 
+inline namespace explorer {
+
 static constexpr int kMostConnections = 16;
 
 int explore(const Exploration& exploration, const PagePlace& place) {
@@ -17,3 +19,5 @@ int explore(const Exploration& exploration, const PagePlace& place) {
                 .end = [&] { service.stopping = true; }});
     return kExitDone;
 }
+
+}  // namespace explorer

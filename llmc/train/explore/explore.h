@@ -6,5 +6,9 @@
 #include "llmc/train/explore/explore_service.h"
 #include "llmc/train/serve/serve.h"
 
+inline namespace explorer {
+
 // Serves until a signal asks for the end. Prints the address.
 int explore(const Exploration& exploration, const PagePlace& place);
+
+}  // namespace explorer

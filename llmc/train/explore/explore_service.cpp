@@ -15,6 +15,8 @@
 #include "llmc/train/plan/print.h"
 #include "llmc/train/serve/serve.h"
 
+inline namespace explorer {
+
 static constexpr int kSearchSeconds = 20;
 
 // An error ends its request, not the program.
@@ -278,3 +280,5 @@ HttpAnswer ExploreService::answer(const HttpRequest& request) {
         return {.status = status_of(e), .body = first_line(e.what()) + "\n"};
     }
 }
+
+}  // namespace explorer

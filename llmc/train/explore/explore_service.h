@@ -18,6 +18,8 @@
 #include "llmc/train/plan/planned.h"
 #include "llmc/train/serve/http.h"
 
+inline namespace explorer {
+
 struct Exploration {
     Config base;                     // what an address does not set
     std::string command;             // of this program, with the settings of base
@@ -39,3 +41,5 @@ private:
     Json speed(const HttpRequest& request);
     Json best(const HttpRequest& request);
 };
+
+}  // namespace explorer

@@ -9,6 +9,8 @@
 #include "llmc/base/files.h"
 #include "llmc/train/explore/address_settings.h"
 
+inline namespace explorer {
+
 // Texts without their quotes, as on the command line.
 static std::string as_option(const Value& v) {
     const std::string text = value_json(v);
@@ -44,3 +46,5 @@ std::vector<Preset> all_presets() {
     std::sort(all.begin(), all.end(), [&](const Preset& a, const Preset& b) { return key(a) < key(b); });
     return all;
 }
+
+}  // namespace explorer

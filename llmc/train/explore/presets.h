@@ -5,6 +5,8 @@
 
 #include "llmc/train/plan/search.h"
 
+inline namespace explorer {
+
 struct Preset {
     std::string name, about;  // "gpt2_124M"
     Settings settings;        // those that an address may have, of the model and its training
@@ -13,3 +15,5 @@ struct Preset {
 
 // Beside the program's table of machines; by family, smaller models first.
 std::vector<Preset> all_presets();
+
+}  // namespace explorer

@@ -12,6 +12,8 @@
 #include "llmc/base/progress.h"
 #include "llmc/ops/timed.h"
 
+inline namespace logs {
+
 static constexpr double kNotMeasured = std::numeric_limits<double>::quiet_NaN();
 
 // Devices that a rank of this process has a meter of.
@@ -112,3 +114,5 @@ double EnergyMeter::take() {
     read();
     return std::exchange(joules_, 0);
 }
+
+}  // namespace logs

@@ -4,6 +4,8 @@
 #include <memory>
 #include <string>
 
+inline namespace logs {
+
 // Counts a device for the first rank of a process on the device; other ranks of the process read zeros: the
 // sum over ranks is the sum over devices. Processes sharing a device each count its whole energy.
 struct EnergyMeter {
@@ -21,3 +23,5 @@ private:
     bool shared_ = false;               // another rank counts
     double joules_ = 0;
 };
+
+}  // namespace logs

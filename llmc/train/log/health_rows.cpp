@@ -5,6 +5,8 @@
 
 #include "llmc/base/json.h"
 
+inline namespace logs {
+
 static JsonObject with_figures(JsonObject to, const Spread& s) {
     const double count = s.count > 0 ? s.count : 1;
     return to.add("rms", rms(s)).add("max", s.largest).add("zeros", s.zeros / count)
@@ -60,3 +62,5 @@ std::vector<Histogram> histograms_of(const Health& h) {
     }
     return all;
 }
+
+}  // namespace logs

@@ -8,6 +8,8 @@
 #include "llmc/train/report/event_file.h"
 #include "llmc/train/step/health.h"
 
+inline namespace logs {
+
 // {"event":"health","step":..,
 //  "tensors":[{"name":"h.0.qkvw","count":..,"weight":{"rms":..,"max":..,"zeros":..,"nonfinite":..},
 //              "grad":{..},"update":{..}},..],
@@ -24,3 +26,5 @@ std::string spike_row(const Spike& s);
 // "weights/h.0.qkvw", "gradients/h.0.qkvw", ...: of absolute elements. "norms/weights", "norms/gradients",
 // "norms/updates": of the norms of all tensors.
 std::vector<Histogram> histograms_of(const Health& h);
+
+}  // namespace logs

@@ -22,6 +22,8 @@
 #include "llmc/train/save/run_folder.h"
 #include "llmc/train/log/run_header.h"
 
+inline namespace logs {
+
 RunLog::RunLog(const Config& cfg)
     : start_(seconds_now()), prometheus_(cfg.log.prometheus, cfg.run.dir), writes_(context.rank == 0) {
     if (!writes_) return;
@@ -234,3 +236,5 @@ void RunLog::stopped(int64_t step, const std::string& checkpoint) {
     print("\n");
     fflush(stdout);
 }
+
+}  // namespace logs

@@ -22,6 +22,8 @@
 #include "llmc/train/report/prometheus.h"
 #include "llmc/train/save/run_state.h"
 
+inline namespace logs {
+
 struct RunLog {
     // REQUIRES: run.dir exists, and this start has its lock (RunLock).
     // Refuses a run.dir with a run that this start does not resume; writes no row yet.
@@ -62,3 +64,5 @@ private:
     JsonLine figures(std::string_view event, int64_t step, const std::vector<Measured>& values);
     void note_rate(const StepFigures& r);
 };
+
+}  // namespace logs

@@ -5,6 +5,8 @@
 #include "llmc/base/json.h"
 #include "llmc/train/log/log.h"
 
+inline namespace logs {
+
 void RunLog::comm(int64_t step, const CommStep& moved) {
     if (!writes_) return;
     uint64_t bytes = 0;
@@ -33,3 +35,5 @@ void RunLog::comm(int64_t step, const CommStep& moved) {
     if (!std::isnan(hidden)) text += fmt::format("; {:.0f}% hidden", 100 * hidden);
     print_event("comm", text);
 }
+
+}  // namespace logs

@@ -7,6 +7,8 @@
 #include "llmc/train/watch/ranks.h"
 #include "llmc/train/watch/tail.h"
 
+inline namespace logs {
+
 static std::vector<MetricsRow> rows_of(const std::string& folder, const std::string& name) {
     std::vector<MetricsRow> rows;
     each_rank(folder, name, [&](const MetricsRow& row) {
@@ -79,3 +81,5 @@ void OtherRanks::look(ProgressPage& page) {
     if (find_progress()) page.others++;
     page.silent_other = silent_.c_str();
 }
+
+}  // namespace logs

@@ -12,6 +12,8 @@
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/train/watch/metrics_row.h"
 
+inline namespace logs {
+
 struct OtherRanks {
     // folder: run.dir/ranks. own: the name of this process's file, "0.json". period: seconds between two
     // writes of a file.
@@ -38,3 +40,5 @@ private:
     bool progressed(const std::string& name, const std::vector<MetricsRow>& rows);
     bool progressed(const std::vector<std::string>& names);
 };
+
+}  // namespace logs

@@ -17,6 +17,8 @@
 #include "llmc/base/progress.h"
 #include "llmc/train/log/other_ranks.h"
 
+inline namespace logs {
+
 static constexpr double kGlance = 0.25, kPeriod = 2;        // seconds between reads of the page, and writes
 static constexpr double kStart = 10;                        // a start that fails earlier leaves no file
 static constexpr double kFilesPerSecond = 16;               // of the whole job
@@ -124,3 +126,5 @@ void RankFile::write_until_the_end(const MeshShape& shape) {
         lock.lock();
     }
 }
+
+}  // namespace logs

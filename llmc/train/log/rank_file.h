@@ -9,6 +9,8 @@
 #include "llmc/base/config/config.h"
 #include "llmc/comm/mesh.h"
 
+inline namespace logs {
+
 // A thread of the process's first rank reads the progress page four times a second. The thread replaces the
 // file every two seconds, or four times in run.hang_timeout: from the first loading on, or after ten seconds.
 // Large jobs write less often: a job writes 16 files a second at most.
@@ -31,3 +33,5 @@ private:
 
     void write_until_the_end(const MeshShape& shape);
 };
+
+}  // namespace logs

@@ -8,6 +8,8 @@
 #include "llmc/base/terminal.h"
 #include "llmc/train/save/formats/formats.h"
 
+inline namespace logs {
+
 std::string shown_rate(double tflops) {
     return tflops < 1000 ? fmt::format("{:.3g}", tflops) : fmt::format("{:.0f}", tflops);
 }
@@ -76,3 +78,5 @@ void print_header(const Config& cfg, const StartInfo& info, const std::string& o
     fflush(stdout);
     warn_of_repeats(info.epochs);
 }
+
+}  // namespace logs

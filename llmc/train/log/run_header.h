@@ -7,6 +7,8 @@
 #include "llmc/base/config/config.h"
 #include "llmc/train/data/dataset.h"
 
+inline namespace logs {
+
 // Facts for the header, known once the model is planned.
 struct StartInfo {
     std::string device;             // "cpu", with its name
@@ -28,3 +30,5 @@ struct StartInfo {
 void print_header(const Config& cfg, const StartInfo& info, const std::string& origin);
 
 std::string shown_rate(double tflops);          // 0.412, 989
+
+}  // namespace logs

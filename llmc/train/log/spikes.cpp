@@ -4,6 +4,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace logs {
+
 std::string text_of(const Spike& s) {
     std::string text = fmt::format("{} {:.4g} is {:.1f} standard deviations above its last {} steps", s.of,
                                    s.value, s.z, Trailing::kWindow);
@@ -54,3 +56,5 @@ std::optional<Spike> Spikes::see(const StepFigures& r, std::span<const double> n
     return Spike{.step = r.step, .of = of_norm ? "norm" : "loss", .value = of_norm ? r.norm : r.loss, .z = z,
                  .first = first_moved(r.step), .knows_tensors = knows};
 }
+
+}  // namespace logs

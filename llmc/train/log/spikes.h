@@ -9,6 +9,8 @@
 
 #include "llmc/train/log/step_meter.h"
 
+inline namespace logs {
+
 struct Spike {
     int64_t step = 0;
     const char* of = "";            // "loss" or "norm"
@@ -40,3 +42,5 @@ private:
 
     std::optional<Spike::Moved> first_moved(int64_t step) const;
 };
+
+}  // namespace logs

@@ -7,6 +7,8 @@
 #include "llmc/base/progress.h"
 #include "llmc/base/terminal.h"
 
+inline namespace logs {
+
 // format: of figures.json.
 static std::string cell_of(const std::string& format, double v) {
     if (format == "bytes") return v > 0 ? human_bytes(v) : "-";
@@ -80,3 +82,5 @@ void StepLines::add(const StepFigures& r, int64_t steps, int64_t batch_tokens, b
     fflush(stdout);
     if (due) steps_ = ms_ = tflops_ms_ = joules_ = 0;
 }
+
+}  // namespace logs

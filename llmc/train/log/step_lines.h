@@ -7,6 +7,8 @@
 
 #include "llmc/train/log/step_meter.h"
 
+inline namespace logs {
+
 struct StepLines {
     // steps: of the run; batch_tokens: of a step.
     void add(const StepFigures& r, int64_t steps, int64_t batch_tokens, bool due);
@@ -27,3 +29,5 @@ struct StepColumn {
 };
 // The columns of a row that fit `room` characters, in their order; room 0: all.
 std::vector<StepColumn> fitting_columns(std::vector<StepColumn> all, int room);
+
+}  // namespace logs

@@ -4,6 +4,8 @@
 
 #include "llmc/base/progress.h"
 
+inline namespace logs {
+
 double model_flops_per_token(const ModelConfig& settings, int64_t params) {
     const ModelConfig m = with_sizes(settings);
     double looked_up = m.tied ? 0 : double(m.vocab) * m.channels;
@@ -51,3 +53,5 @@ void StepMeter::measure(StepFigures& r, double end) {
     totals.joules += r.joules;
     r.seconds_left = (end - loop_begin) / double(totals.steps) * double(std::max<int64_t>(0, steps - r.step));
 }
+
+}  // namespace logs

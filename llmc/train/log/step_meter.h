@@ -10,6 +10,8 @@
 #include "llmc/train/report/figures.h"
 #include "llmc/train/save/run_state.h"
 
+inline namespace logs {
+
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();    // null in metrics.jsonl
 
 // Figures of a step. Rates are sums over all ranks.
@@ -62,3 +64,5 @@ private:
 // untied embedding, value embeddings); A: channels of all heads; T: the context, or a layer's smaller window.
 // REQUIRES: m.vocab is resolved.
 double model_flops_per_token(const ModelConfig& m, int64_t params);
+
+}  // namespace logs

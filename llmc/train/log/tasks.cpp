@@ -10,6 +10,8 @@
 #include "llmc/io/files/rows.h"
 #include "llmc/model/score_pass.h"
 
+inline namespace logs {
+
 std::vector<LoadedTask> load_tasks(const Config& cfg, const std::optional<Tokenizer>& tokenizer) {
     CHECK_INPUT(cfg.eval.tasks.empty() || tokenizer, "eval.tasks needs a tokenizer; give "
                 "--data.tokenizer=PATH");
@@ -109,3 +111,5 @@ std::string published_scores(std::span<const LoadedTask> tasks, const std::strin
     }
     return rows.empty() ? "" : "\npublished, in % (" + path + " has the sources)\n" + table(rows, "lll");
 }
+
+}  // namespace logs

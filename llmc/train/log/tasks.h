@@ -4,6 +4,8 @@
 #include "llmc/train/score/answers.h"
 #include "llmc/train/score/requests.h"
 
+inline namespace logs {
+
 struct LoadedTask {
     EvalTask task;                      // without contexts
     std::vector<Request> requests;      // its continuations, as the model will see them
@@ -31,3 +33,5 @@ struct ScoredTask {
     TaskResult result;
     std::string answers;            // text of answers/TASK.jsonl
 };
+
+}  // namespace logs

@@ -7,6 +7,8 @@
 
 #include "llmc/base/json.h"
 
+inline namespace logs {
+
 using Event = Timeline::Event;
 
 static const char* category_of(Timeline::Kind kind) {
@@ -142,3 +144,5 @@ ChromeProcess lanes_of(const Walk& walk, const Timeline& t, StepSpan span, const
     add_flights(p, on_gpu ? flights_of_device(walk, t, device) : flights_of_host(walk, t));
     return p;
 }
+
+}  // namespace logs

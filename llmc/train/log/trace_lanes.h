@@ -12,6 +12,8 @@
 #include "llmc/train/log/step_meter.h"
 #include "llmc/train/report/chrome_trace.h"
 
+inline namespace logs {
+
 // What a GPU did, by the clock of the timeline.
 struct TracedDevice {
     double origin = 0;                  // of mark 0, seconds
@@ -23,3 +25,5 @@ struct TracedDevice {
 // Lanes and events; the process has no name yet.
 ChromeProcess lanes_of(const Walk& walk, const Timeline& timeline, StepSpan span,
                        const TracedDevice& device);
+
+}  // namespace logs

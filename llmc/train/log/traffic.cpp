@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+inline namespace logs {
+
 double hidden_share(const DeviceTimes& device) {
     if (!(device.busy > 0)) return NAN;
     return std::max(0., 1 - device.waited / device.busy);
@@ -32,3 +34,5 @@ CommStep Traffic::take(const Mesh& mesh) {
     const DeviceTimes last = std::exchange(device_before, device);
     return {std::move(rows), {device.busy - last.busy, device.waited - last.waited}};
 }
+
+}  // namespace logs

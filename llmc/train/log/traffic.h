@@ -5,6 +5,8 @@
 
 #include "llmc/comm/mesh.h"
 
+inline namespace logs {
+
 struct CommRow {
     std::string name;           // "shard.reduce_scatter"
     uint64_t calls = 0, bytes = 0;
@@ -27,3 +29,5 @@ struct Traffic {
 
 // The share of the collectives' time on the device that no op waited for; NaN without collectives.
 double hidden_share(const DeviceTimes& device);
+
+}  // namespace logs

@@ -4,6 +4,8 @@
 #include "llmc/model/gpu_sizes.h"
 #include "llmc/train/plan/search.h"
 
+inline namespace plans {
+
 static std::vector<int> divisors(int64_t n, int64_t most) {
     std::vector<int> all;
     for (int d = 1; d <= std::min(n, most); d++)
@@ -97,3 +99,5 @@ std::vector<Config> candidates_of(const Config& cfg, int ranks, const Machine& m
         }
     return all;
 }
+
+}  // namespace plans

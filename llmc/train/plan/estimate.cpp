@@ -12,7 +12,7 @@
 #include "llmc/train/run/model.h"
 #include "llmc/train/save/rank_state.h"
 
-namespace PRECISION {
+namespace PRECISION::inline plans {
 
 static size_t& bytes_for(BytesByPurpose& memory, Purpose purpose) {
     switch (purpose) {
@@ -205,4 +205,4 @@ Estimate measured_estimate(const Config& cfg, int ranks, const Machine& machine,
     return timed_estimate(cfg, ranks, prices);
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::plans

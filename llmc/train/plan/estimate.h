@@ -7,6 +7,8 @@
 #include "llmc/train/price/goodput.h"
 #include "llmc/train/price/step_time.h"
 
+inline namespace plans {
+
 // Bytes of a rank's device, by purpose.
 struct BytesByPurpose {
     size_t weights = 0, gradients = 0, optimizer = 0, activations = 0, other = 0;
@@ -66,21 +68,24 @@ using MeasuredFunction = Estimate(const Config& cfg, int ranks, const Machine& m
 using MemoryFunction = Estimate(const Config& cfg, int ranks);
 // The drawing of the step that estimate() prices.
 using DrawFunction = DrawnStep(const Config& cfg, int ranks, const Machine& machine);
-namespace fp32 {
+
+}  // namespace plans
+
+namespace fp32::inline plans {
 EstimateFunction estimate;
 MeasuredFunction measured_estimate;
 MemoryFunction memory_estimate;
 DrawFunction drawn_step;
-}  // namespace fp32
-namespace bf16 {
+}  // namespace fp32::plans
+namespace bf16::inline plans {
 EstimateFunction estimate;
 MeasuredFunction measured_estimate;
 MemoryFunction memory_estimate;
 DrawFunction drawn_step;
-}  // namespace bf16
-namespace fp64 {
+}  // namespace bf16::plans
+namespace fp64::inline plans {
 EstimateFunction estimate;
 MeasuredFunction measured_estimate;
 MemoryFunction memory_estimate;
 DrawFunction drawn_step;
-}  // namespace fp64
+}  // namespace fp64::plans

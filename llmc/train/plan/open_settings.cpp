@@ -8,6 +8,8 @@
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/save/resume.h"
 
+inline namespace plans {
+
 void take_open_settings(Config& cfg) {
     adopt_open_settings(cfg, foresee_origin(cfg).origin, false);
     std::optional<Tokenizer> tokenizer;
@@ -26,3 +28,5 @@ int ranks_to_plan(const Config& cfg) {
     const ParallelConfig& p = cfg.parallel;
     return std::max({planned_ranks(p), launcher().world, model_ranks(p)});
 }
+
+}  // namespace plans

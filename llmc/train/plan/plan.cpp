@@ -14,7 +14,7 @@
 #include "llmc/train/run/distinct_stages.h"
 #include "llmc/train/run/model.h"
 
-namespace PRECISION {
+namespace PRECISION::inline plans {
 
 // The device of a plan, until the end of the scope.
 namespace {
@@ -189,4 +189,4 @@ int plan(Config cfg, const PlanRequest& request) {
     return print_counts(search_counts(cfg, machine, estimate), machine, cfg.cluster, request);
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::plans

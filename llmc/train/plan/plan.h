@@ -11,6 +11,8 @@
 
 #include "llmc/base/config/config.h"
 
+inline namespace plans {
+
 struct PlanRequest {
     bool search = false;    // --plan=search
     bool full = false;      // the resolved settings as well
@@ -19,12 +21,14 @@ struct PlanRequest {
     std::vector<std::pair<std::string, std::string>> settings;  // of the command line: key and value
 };
 
-namespace fp32 {
+}  // namespace plans
+
+namespace fp32::inline plans {
 int plan(Config, const PlanRequest&);
 }
-namespace bf16 {
+namespace bf16::inline plans {
 int plan(Config, const PlanRequest&);
 }
-namespace fp64 {
+namespace fp64::inline plans {
 int plan(Config, const PlanRequest&);
 }

@@ -10,7 +10,7 @@
 #include "llmc/comm/transport/launch.h"
 #include "llmc/train/run/model.h"
 
-namespace PRECISION {
+namespace PRECISION::inline plans {
 
 // Settings that a run takes from this machine. Returns the bytes available to a rank; 0: unknown.
 static size_t resolve_here(Config& cfg, int ranks) {
@@ -99,4 +99,4 @@ Planned planned(Config cfg) {
     return measured ? planned_by_measuring(cfg, ranks) : planned_here(cfg, ranks);
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::plans

@@ -4,6 +4,8 @@
 
 #include "llmc/train/plan/search.h"
 
+inline namespace plans {
+
 struct Planned {
     Estimate estimate;                    // estimate.cfg has the chosen micro-batch
     std::optional<Machine> machine = {};  // by cluster.*; none: the plan has no times
@@ -25,18 +27,23 @@ int ranks_to_plan(const Config& cfg);
 using PlannedFunction = Planned(Config cfg);
 // Exit code 78 where cluster.gpu=auto cannot measure so many ranks with these settings.
 using CheckMeasurable = void(const Config& cfg, int ranks);
-namespace fp32 {
+
+}  // namespace plans
+
+namespace fp32::inline plans {
 PlannedFunction planned;
 CheckMeasurable check_measurable;
-}  // namespace fp32
-namespace bf16 {
+}  // namespace fp32::plans
+namespace bf16::inline plans {
 PlannedFunction planned;
 CheckMeasurable check_measurable;
-}  // namespace bf16
-namespace fp64 {
+}  // namespace bf16::plans
+namespace fp64::inline plans {
 PlannedFunction planned;
 CheckMeasurable check_measurable;
-}  // namespace fp64
+}  // namespace fp64::plans
+
+inline namespace plans {
 
 // The planner of a precision.
 struct Planner {
@@ -44,3 +51,5 @@ struct Planner {
     EstimateFunction* estimate;
     DrawFunction* drawn_step;
 };
+
+}  // namespace plans

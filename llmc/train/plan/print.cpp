@@ -6,6 +6,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 
+inline namespace plans {
+
 // ---------------------------------------------------------------------------------------------------------
 // JSON
 
@@ -220,3 +222,5 @@ std::string search_text(const Search& s, const Machine& machine, const std::stri
         grouped(s.without_memory), grouped(s.by_ops), grouped(s.by_links), grouped(s.by_bubble));
     return text + command + "\n";
 }
+
+}  // namespace plans

@@ -6,6 +6,8 @@
 #include "llmc/train/plan/run_cost.h"
 #include "llmc/train/plan/search_counts.h"
 
+inline namespace plans {
+
 // One object: memory_bytes, memory, fits, params, step_seconds, tokens_per_second, mfu, bubble,
 // communication_exposed, goodput, mesh. Times are null without a machine.
 Json json_of(const Estimate& e, bool timed);
@@ -21,3 +23,5 @@ std::string search_text(const Search& s, const Machine& machine, const std::stri
 // and the mesh. With limits: the best number within the limits, and the command of its mesh.
 std::string counts_text(const CountedSearch& found, const ClusterConfig& limits, const Machine& machine,
                         const std::string& command);
+
+}  // namespace plans

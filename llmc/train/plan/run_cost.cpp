@@ -1,5 +1,7 @@
 #include "llmc/train/plan/run_cost.h"
 
+inline namespace plans {
+
 static constexpr double kDay = 86400;  // seconds
 
 RunCost cost_of(const Estimate& e, const Machine& machine) {
@@ -13,3 +15,5 @@ bool keeps_limits(const RunCost& run, const ClusterConfig& limits) {
     return (limits.days == 0 || run.seconds <= kDay * limits.days) &&
            (limits.dollars == 0 || run.dollars <= limits.dollars);
 }
+
+}  // namespace plans

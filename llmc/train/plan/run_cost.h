@@ -2,6 +2,8 @@
 #pragma once
 #include "llmc/train/plan/estimate.h"
 
+inline namespace plans {
+
 // 0 where the machine states neither watts nor a price.
 struct RunCost {
     double seconds, kwh, dollars;
@@ -10,3 +12,5 @@ RunCost cost_of(const Estimate& e, const Machine& machine);
 
 // cluster.days and cluster.dollars; 0: no limit.
 bool keeps_limits(const RunCost& run, const ClusterConfig& limits);
+
+}  // namespace plans

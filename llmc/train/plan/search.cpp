@@ -15,6 +15,8 @@
 #include "llmc/base/host/machine.h"
 #include "llmc/base/host/start_thread.h"
 
+inline namespace plans {
+
 // ---------------------------------------------------------------------------------------------------------
 // bounds
 
@@ -280,3 +282,5 @@ std::string options_of(const Estimate& e) {
         text += fmt::format("{}--{}={}", text.empty() ? "" : " ", key, value);
     return text;
 }
+
+}  // namespace plans

@@ -8,6 +8,8 @@
 
 #include "llmc/train/plan/estimate.h"
 
+inline namespace plans {
+
 struct Search {
     std::vector<Estimate> best;  // plans that fit, fastest first; at most kShown
     static constexpr size_t kShown = 10;
@@ -38,3 +40,5 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 Settings settings_of(const Estimate& e);
 // The same as options of the command line.
 std::string options_of(const Estimate& e);
+
+}  // namespace plans

@@ -7,6 +7,8 @@
 #include "llmc/base/check.h"
 #include "llmc/train/plan/run_cost.h"
 
+inline namespace plans {
+
 static void add_count(CountedSearch& all, Search found) {
     all.search += found;
     if (found.best.empty()) return;
@@ -110,3 +112,5 @@ CountedSearch search_counts(const ClusterConfig& limits, const Machine& machine,
     all.search.best = std::move(best);
     return all;
 }
+
+}  // namespace plans

@@ -2,6 +2,8 @@
 #pragma once
 #include "llmc/train/plan/search.h"
 
+inline namespace plans {
+
 struct CountedSearch {
     std::vector<Estimate> rows;  // the fastest mesh of each number of GPUs, fewest first
     // best: the rows within cluster.days and cluster.dollars, with a deadline the cheapest first, else the
@@ -22,3 +24,5 @@ inline constexpr int kMostGpus = 16384;
 CountedSearch search_counts(const ClusterConfig& limits, const Machine& machine,
                             const std::function<Search(int ranks)>& search_of);
 CountedSearch search_counts(const Config& cfg, const Machine& machine, const Estimator& estimate);
+
+}  // namespace plans

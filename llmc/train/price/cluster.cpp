@@ -9,6 +9,8 @@
 #include "llmc/base/files.h"
 #include "llmc/base/json_file.h"
 
+inline namespace price {
+
 std::string machines_folder() { return beside_program("scripts/machines"); }
 
 static std::vector<std::string> names_of_table() {
@@ -173,3 +175,5 @@ Machine machine_of(const ClusterConfig& c) {
     take_costs(m, c);
     return m;
 }
+
+}  // namespace price

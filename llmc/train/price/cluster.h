@@ -11,6 +11,8 @@
 
 #include "llmc/base/config/config.h"
 
+inline namespace price {
+
 // The share of the peak rate that a product of (side, side) matrices reaches. side 0: of any large sizes.
 struct ReachedShare {
     double side, share;
@@ -109,3 +111,5 @@ void take_costs(Machine& m, const ClusterConfig& c);
 // names, else `gpu`. A file of a machine outside the table states every number except watts,
 // dollars_per_hour, nvls, rails, pod_gpus, reached_by, spread and any_size.
 Machine parse_machine(std::string_view text, const std::string& name, const std::string& gpu = "");
+
+}  // namespace price

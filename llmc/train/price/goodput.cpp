@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+inline namespace price {
+
 // Seconds of a checkpoint: until the state is copied to the host, and until it is on the disk.
 struct CheckpointTimes {
     double halt, write;
@@ -53,3 +55,5 @@ int64_t best_checkpoint_every(const LongRun& run, const Machine& machine) {
     const double steps = std::max(young, checkpoint.write) / run.step_seconds;
     return int64_t(std::clamp(std::round(steps), 1.0, double(std::max<int64_t>(1, run.steps))));
 }
+
+}  // namespace price

@@ -21,6 +21,8 @@
 
 #include "llmc/train/price/cluster.h"
 
+inline namespace price {
+
 struct LongRun {
     int ranks = 1;
     int64_t steps = 0;
@@ -42,3 +44,5 @@ struct Goodput {
 // every: checkpoint.every.
 Goodput goodput(const LongRun& run, const Machine& machine, int64_t every);
 int64_t best_checkpoint_every(const LongRun& run, const Machine& machine);
+
+}  // namespace price

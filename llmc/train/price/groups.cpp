@@ -9,6 +9,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace price {
+
 namespace {
 struct Parts {
     int count, smallest;
@@ -126,3 +128,5 @@ std::vector<std::vector<StagePlace>> distinct_copies(const MeshShape& mesh, cons
     }
     return {distinct.begin(), distinct.end()};
 }
+
+}  // namespace price

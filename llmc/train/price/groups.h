@@ -10,6 +10,8 @@
 #include "llmc/comm/mesh.h"
 #include "llmc/train/price/cluster.h"
 
+inline namespace price {
+
 // Numbers of a group. all: its members. inside: the fewest members in one node. nodes: with members. in_pod:
 // the fewest members in one pod.
 struct Members {
@@ -38,3 +40,5 @@ struct StagePlace {
 };
 // The copies of the pipeline whose places differ: of each copy, its stages.
 std::vector<std::vector<StagePlace>> distinct_copies(const MeshShape& mesh, const Machine& machine);
+
+}  // namespace price

@@ -17,7 +17,7 @@
 #include "llmc/train/run/model.h"
 #include "llmc/train/save/state_source.h"
 
-namespace PRECISION {
+namespace PRECISION::inline price {
 
 static constexpr int kMost = 15;                // steps
 static constexpr double kSeconds = 8;           // of steps
@@ -173,4 +173,4 @@ MeasuredStep measure_step(const Config& cfg, int ranks) {
     return measured;
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::price

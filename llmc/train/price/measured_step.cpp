@@ -12,6 +12,8 @@
 #include "llmc/base/host/version.h"
 #include "llmc/base/sha256.h"
 
+inline namespace price {
+
 // ---------------------------------------------------------------------------------------------------------
 // prices
 
@@ -201,3 +203,5 @@ void MeasuredFile::keep(const Config& cfg, int ranks, const MeasuredStep& step) 
     if (!reason.empty())
         warning("{} cannot be written: {}; the next --plan measures this machine again", path, reason);
 }
+
+}  // namespace price

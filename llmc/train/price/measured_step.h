@@ -13,6 +13,8 @@
 #include "llmc/base/json_value.h"
 #include "llmc/ops/walk.h"
 
+inline namespace price {
+
 // Calls of one op, over all ranks. flops, read and written are of one call.
 struct MeasuredOp {
     std::string name, axis;
@@ -52,15 +54,20 @@ struct MeasuredStep {
 // more, and others for 8 seconds, at most 15. The ops' times are those of the median step. Exit code 78: too
 // little memory. REQUIRES: model.vocab, train.micro_batch and run.threads are resolved.
 using MeasureFunction = MeasuredStep(const Config& cfg, int ranks);
-namespace fp32 {
+
+}  // namespace price
+
+namespace fp32::inline price {
 MeasureFunction measure_step;
 }
-namespace bf16 {
+namespace bf16::inline price {
 MeasureFunction measure_step;
 }
-namespace fp64 {
+namespace fp64::inline price {
 MeasureFunction measure_step;
 }
+
+inline namespace price {
 
 // Layers of the model whose steps are measured for a plan of cfg: enough for every op of its stages.
 int measured_layers(const Config& cfg);
@@ -79,3 +86,5 @@ struct MeasuredFile {
 private:
     Json::Members steps() const;
 };
+
+}  // namespace price

@@ -7,6 +7,8 @@
 #include "llmc/comm/group.h"
 #include "llmc/ops/gpu_rows.h"
 
+inline namespace price {
+
 // A tile of a product's result, and its share of the rate of the largest tile: smaller tiles read more per
 // FLOP.
 struct Tile {
@@ -198,3 +200,5 @@ double seconds_of_collective(const Prices& p, const Cost& cost) {
     const double tree = bytes / rate * 1.2 + steps * hop;
     return std::min(2 * std::min({ring, tree, by_nodes_seconds(r, bytes)}), nvls_seconds(r, bytes));
 }
+
+}  // namespace price

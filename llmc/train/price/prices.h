@@ -13,6 +13,8 @@
 #include "llmc/train/price/groups.h"
 #include "llmc/train/price/measured_step.h"
 
+inline namespace price {
+
 struct Prices {
     Machine machine;
     bool bf16 = true;  // type of the products' inputs
@@ -27,3 +29,5 @@ double seconds_of_op(const Prices& p, const Cost& cost);          // product, at
 double seconds_of_collective(const Prices& p, const Cost& cost);  // of the axis cost.axis
 // near: to a stage in the same node. A message as a collective goes to another node, if its axis has one.
 double seconds_of_message(const Prices& p, const Cost& cost, bool near);
+
+}  // namespace price

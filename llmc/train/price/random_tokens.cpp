@@ -9,6 +9,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/output_file.h"
 
+inline namespace price {
+
 Dataset random_tokens(const ModelConfig& m, size_t count) {
     const uint32_t eot = uint32_t(std::max(2, m.vocab)) - 1;
     const size_t document = std::max<size_t>(1, size_t(m.context) / 4);
@@ -31,3 +33,5 @@ Dataset random_tokens(const ModelConfig& m, size_t count) {
     unlink(path.c_str());
     return set;
 }
+
+}  // namespace price

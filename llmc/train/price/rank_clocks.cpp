@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+inline namespace price {
+
 SecondsByKind& SecondsByKind::operator+=(const SecondsByKind& o) {
     products += o.products;
     attention += o.attention;
@@ -57,3 +59,5 @@ SecondsByKind seconds_alone(const std::vector<RankEvent>& events) {
     rank.run(events);
     return rank.by_kind;
 }
+
+}  // namespace price

@@ -6,6 +6,8 @@
 
 #include "llmc/comm/mesh.h"
 
+inline namespace price {
+
 // Seconds of a rank, by kind.
 struct SecondsByKind {
     double products = 0, attention = 0, memory = 0;  // of ops
@@ -53,3 +55,5 @@ private:
 
 // The time of events on a rank that does nothing else.
 SecondsByKind seconds_alone(const std::vector<RankEvent>& events);
+
+}  // namespace price

@@ -6,6 +6,8 @@
 
 #include "llmc/train/price/step_time.h"
 
+inline namespace price {
+
 // Others are awaited at once.
 static bool starts(const Cost& c) {
     return c.verb == kAllGather || c.verb == kReduceScatter || c.verb == kAllToAll;
@@ -141,3 +143,5 @@ StageTimes at_stage(StageTimes t, const Near& near, int walked, int stages) {
     }
     return t;
 }
+
+}  // namespace price

@@ -8,6 +8,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace price {
+
 // ---------------------------------------------------------------------------------------------------------
 // all stages
 
@@ -253,3 +255,5 @@ DrawnStep draw_step(const PipelineShape& shape, const std::vector<const StageTim
     d.seconds_left_out = step_time(shape, stages).seconds - d.seconds;
     return d;
 }
+
+}  // namespace price

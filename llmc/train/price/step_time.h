@@ -13,6 +13,8 @@
 #include "llmc/train/price/rank_clocks.h"
 #include "llmc/train/step/schedule.h"
 
+inline namespace price {
+
 // A stage, as walked with a few micro-batches.
 struct StageTimes {
     std::vector<Action> actions = {};                 // of the walk
@@ -67,3 +69,5 @@ struct DrawnStep {
     double cut = 0, seconds_left_out = 0;
 };
 DrawnStep draw_step(const PipelineShape& shape, const std::vector<const StageTimes*>& stages);
+
+}  // namespace price

@@ -6,6 +6,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace report {
+
 static constexpr std::string_view kTime = "{\"ts\":";          // the beginning of an event's line
 
 // A name or a place of a process or a lane: an event of the kind "metadata".
@@ -68,3 +70,5 @@ std::string chrome_trace(std::span<const std::string> processes) {
     if (file.ends_with(",\n")) file.resize(file.size() - 2);
     return file + "\n]}\n";
 }
+
+}  // namespace report

@@ -8,6 +8,8 @@
 
 #include "llmc/base/json.h"
 
+inline namespace report {
+
 // A complete event (ph: X).
 struct ChromeEvent {
     double begin, end;              // seconds
@@ -32,3 +34,5 @@ std::string chrome_lines(int pid, ChromeProcess process, double origin);
 
 // The file, of the lines of every process: names, then events, sorted by time.
 std::string chrome_trace(std::span<const std::string> processes);
+
+}  // namespace report

@@ -8,6 +8,8 @@
         ".global " #NAME "_end\n" #NAME "_end:\n.byte 0\n.previous\n");                                    \
     extern "C" const char NAME##_begin[], NAME##_end[];
 
+inline namespace report {
+
 EMBED(page_of_watch, WATCH_PAGE)
 std::string_view watch_page() { return {page_of_watch_begin, page_of_watch_end}; }
 
@@ -16,3 +18,5 @@ std::string_view explore_page() { return {page_of_explore_begin, page_of_explore
 
 EMBED(table_of_figures, "llmc/train/report/figures.json")
 std::string_view figures_json() { return {table_of_figures_begin, table_of_figures_end}; }
+
+}  // namespace report

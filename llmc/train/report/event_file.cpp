@@ -13,6 +13,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/output_file.h"
 
+inline namespace report {
+
 // ---------------------------------------------------------------------------------------------------------
 // protobuf: a field is a varint of number * 8 + wire type, then the value
 
@@ -216,3 +218,5 @@ void EventFile::add_text(int64_t step, std::string_view tag, std::string_view te
     add_string(summary, 1, value);
     write(event_of(step, summary));
 }
+
+}  // namespace report

@@ -16,6 +16,8 @@
 #include "llmc/ops/tensor_spread.h"
 #include "llmc/train/report/figures.h"
 
+inline namespace report {
+
 struct Scalar {
     std::string tag;
     double value;
@@ -55,3 +57,5 @@ private:
 
 // CRC-32C (Castagnoli) of data, masked as in a record.
 uint32_t masked_crc32c(std::string_view data);
+
+}  // namespace report

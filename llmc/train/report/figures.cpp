@@ -8,6 +8,8 @@
 #include "llmc/base/json_value.h"
 #include "llmc/train/report/embedded.h"
 
+inline namespace report {
+
 static std::string text_of(const Json& v) { return v.is_null() ? "" : v.string(); }
 
 static Figure figure_of(const Json& row) {
@@ -63,3 +65,5 @@ JsonLine figures_row(std::string_view event, int64_t step, MeasuredRow values) {
     }
     return line;
 }
+
+}  // namespace report

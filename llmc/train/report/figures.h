@@ -23,6 +23,8 @@
 
 #include "llmc/base/json.h"
 
+inline namespace report {
+
 struct Figure {
     enum InRow { None, Real, Whole };
     enum Unknown { Shown, Null, Absent };
@@ -49,3 +51,5 @@ double value_of(std::string_view key, MeasuredRow values);           // NaN: no 
 
 // {"event":..,"step":.., and the figures: a row of metrics.jsonl, to which others may be added.
 JsonLine figures_row(std::string_view event, int64_t step, MeasuredRow values);
+
+}  // namespace report

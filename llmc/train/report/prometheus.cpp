@@ -12,6 +12,8 @@
 #include "llmc/base/progress.h"
 #include "llmc/base/terminal.h"
 
+inline namespace report {
+
 RunMetrics::RunMetrics(std::string name)
     : run(std::move(name)), values(all_figures().size(), std::numeric_limits<double>::quiet_NaN()) {}
 
@@ -84,3 +86,5 @@ void PrometheusFile::flush() {
     failed_ = true;
     warning("log.prometheus: cannot write {}: {}. Training goes on.", path, reason);
 }
+
+}  // namespace report

@@ -7,6 +7,8 @@
 
 #include "llmc/train/report/figures.h"
 
+inline namespace report {
+
 // The metrics of a run, in the order of all_figures(); NaN: not known yet, or no metric, and no line.
 struct RunMetrics {
     std::string run;                            // the label
@@ -35,3 +37,5 @@ private:
     double written_ = 0;
     bool failed_ = false;
 };
+
+}  // namespace report

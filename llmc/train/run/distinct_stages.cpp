@@ -4,6 +4,8 @@
 
 #include "llmc/train/step/stage.h"
 
+inline namespace runs {
+
 DistinctStages distinct_stages(const Config& cfg) {
     const int pp = cfg.parallel.pp, chunks = cfg.parallel.virtual_stages;
     const std::vector<int>& windows = cfg.model.window;
@@ -24,3 +26,5 @@ DistinctStages distinct_stages(const Config& cfg) {
     }
     return d;
 }
+
+}  // namespace runs

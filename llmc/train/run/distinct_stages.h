@@ -6,9 +6,13 @@
 
 #include "llmc/base/config/config.h"
 
+inline namespace runs {
+
 struct DistinctStages {
     std::vector<int> stages;  // to plan
     std::vector<size_t> of;   // for each stage of the mesh: its place in `stages`
 };
 
 DistinctStages distinct_stages(const Config& cfg);
+
+}  // namespace runs

@@ -9,6 +9,8 @@
 #include "llmc/train/save/formats/formats.h"
 #include "llmc/train/save/recover.h"
 
+inline namespace runs {
+
 namespace fs = std::filesystem;
 
 static constexpr const char* kOfRun[] = {"config.json", "metrics.jsonl", "checkpoints.jsonl", "kernels.txt"};
@@ -93,3 +95,5 @@ void check_export_place(const std::string& to, const Config& cfg, const std::str
         }
     }
 }
+
+}  // namespace runs

@@ -6,7 +6,7 @@
 #include "llmc/train/run/model.h"
 #include "llmc/comm/votes.h"
 
-namespace PRECISION {
+namespace PRECISION::inline runs {
 
 // Threads of a described mesh share this host; processes may have a host each.
 size_t available_to_rank(const Mesh& mesh) {
@@ -70,4 +70,4 @@ int fitting_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, siz
         what, shown(least));
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::runs

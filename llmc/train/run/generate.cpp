@@ -6,7 +6,7 @@
 #include "llmc/base/guard/signals.h"
 #include "llmc/train/step/health_meter.h"
 
-namespace PRECISION {
+namespace PRECISION::inline runs {
 
 Generator::Generator(const Config& cfg, const Mesh& m, Decoder& d, Zero& z)
     : decoder(d), zero(z), mesh(m), sampler{cfg.sample, uint64_t(cfg.run.seed), {}},
@@ -88,4 +88,4 @@ std::optional<std::string> Generator::run(const Tokenizer& tokenizer, std::vecto
     return text;
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::runs

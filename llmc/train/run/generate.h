@@ -11,7 +11,7 @@
 #include "llmc/train/step/schedule.h"
 #include "llmc/train/step/zero.h"
 
-namespace PRECISION {
+namespace PRECISION::inline runs {
 
 // A text in the making. The model sees the ids from `window` on; of these, `cached` are in the cache.
 struct TextState {
@@ -47,4 +47,4 @@ private:
     bool agree(int32_t* token) const;
 };
 
-}  // namespace PRECISION
+}  // namespace PRECISION::runs

@@ -8,7 +8,7 @@
 #include "llmc/comm/votes.h"
 #include "llmc/ops/backend_tuning.h"
 
-namespace PRECISION {
+namespace PRECISION::inline runs {
 
 // f(memory) with `bytes` of memory, and with scratch
 template <class F> static void with_memory(size_t scratch_bytes, size_t bytes, F f) {
@@ -66,4 +66,4 @@ void choose_kernels(const Config& cfg, const Model& model) {
     comm::idle_barrier();
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::runs

@@ -2,7 +2,7 @@
 #pragma once
 #include "llmc/train/run/model.h"
 
-namespace PRECISION {
+namespace PRECISION::inline runs {
 
 // Rank 0 reads run.dir/kernels.txt, else the choices of this user's earlier runs on such a GPU, among the
 // same candidates, in ~/.cache/train_gpt/kernels_HASH.txt (or below XDG_CACHE_HOME). Without both, rank 0
@@ -11,4 +11,4 @@ namespace PRECISION {
 // Model::tuning_bytes of memory for a while. REQUIRES: the model is not yet allocated.
 void choose_kernels(const Config& cfg, const Model& model);
 
-}  // namespace PRECISION
+}  // namespace PRECISION::runs

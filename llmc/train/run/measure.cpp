@@ -13,7 +13,7 @@
 #include "llmc/ops/ops.h"
 #include "llmc/comm/votes.h"
 
-namespace PRECISION {
+namespace PRECISION::inline runs {
 
 double matmul_tflops() {
     constexpr int n = 1024;
@@ -76,4 +76,4 @@ double peak_tflops(const Axis& ranks, const LogConfig& log) {
     return unknown > 0 ? 0 : sum;
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::runs

@@ -8,7 +8,7 @@
 #include "llmc/comm/votes.h"
 #include "llmc/ops/ops.h"
 
-namespace PRECISION {
+namespace PRECISION::inline runs {
 
 // Memory beyond the amount at construction, to compare with the plan. Ranks of a process share the amount
 // evenly. Two kinds of pages that processes share are left out: code read from its file meanwhile, which the
@@ -45,4 +45,4 @@ double best_tflops(double measured);
 // else on a CPU the best rate of this user's runs, on a GPU the maker's figure. 0: a rank has no known rate.
 double peak_tflops(const Axis& ranks, const LogConfig& log);
 
-}  // namespace PRECISION
+}  // namespace PRECISION::runs

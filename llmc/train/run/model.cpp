@@ -8,7 +8,7 @@
 #include "llmc/model/gpu_sizes.h"
 #include "llmc/model/rotary_table.h"
 
-namespace PRECISION {
+namespace PRECISION::inline runs {
 
 static Part part_of(const Config& cfg, const Stage& stage) {
     return make_part(cfg.model.layers, stage.index, stage.shape.stages, stage.shape.chunks);
@@ -253,4 +253,4 @@ std::string plan_text(const Config& cfg, const Model& model) {
                        cfg.memory.recompute.text(), where) + table(rows, "lr");
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::runs

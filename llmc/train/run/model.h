@@ -11,7 +11,7 @@
 #include "llmc/train/save/rank_state.h"
 #include "llmc/train/run/step_statistics.h"
 
-namespace PRECISION {
+namespace PRECISION::inline runs {
 
 struct WalkedRun;
 
@@ -103,4 +103,4 @@ int fitting_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, siz
 // The plan of a rank, a row per kind of memory, and its sum.
 std::string plan_text(const Config& cfg, const Model& model);
 
-}  // namespace PRECISION
+}  // namespace PRECISION::runs

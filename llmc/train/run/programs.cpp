@@ -23,7 +23,7 @@
 #include "llmc/train/save/adopt.h"
 #include "llmc/train/save/resume.h"
 
-namespace PRECISION {
+namespace PRECISION::inline runs {
 
 // The weights of a program: model.init if set, else the newest checkpoint of run.dir. Takes over the model's
 // shape, and the model's tokenizer if the settings name no tokenizer or the model is a checkpoint. unusable:
@@ -264,4 +264,4 @@ int export_model(Config cfg, const Mesh& mesh, const std::string& to, bool overw
     return kExitDone;
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::runs

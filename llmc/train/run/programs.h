@@ -12,6 +12,8 @@
 #include "llmc/base/config/config.h"
 #include "llmc/comm/axis.h"
 
+inline namespace runs {
+
 // The text of --generate.
 struct Prompt {
     std::string text;
@@ -19,14 +21,19 @@ struct Prompt {
     std::optional<std::string> system;      // of the conversation, instead of the template's
 };
 
+}  // namespace runs
+
+namespace fp32 { int train(Config, const Mesh&); }
+namespace bf16 { int train(Config, const Mesh&); }
+namespace fp64 { int train(Config, const Mesh&); }
+
 #define PROGRAMS                                                                                           \
-    int train(Config, const Mesh&);                                                                        \
     int generate(Config, const Mesh&, const Prompt& prompt);                                               \
     int evaluate(Config, const Mesh&);                                                                     \
     int export_model(Config, const Mesh&, const std::string& to, bool overwrite);                          \
     struct Model;                                                                                          \
     void check_export(const Config&, const Mesh&, Model&, const std::string& to);
-namespace fp32 { PROGRAMS }
-namespace bf16 { PROGRAMS }
-namespace fp64 { PROGRAMS }
+namespace fp32::inline runs { PROGRAMS }
+namespace bf16::inline runs { PROGRAMS }
+namespace fp64::inline runs { PROGRAMS }
 #undef PROGRAMS

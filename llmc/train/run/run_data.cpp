@@ -8,6 +8,8 @@
 #include "llmc/comm/votes.h"
 #include "llmc/io/text/tokenizer_pipeline.h"
 
+inline namespace runs {
+
 std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, std::string_view prompt) {
     std::vector<int32_t> ids = tokenizer.encode(prompt);
     if (tokenizer.adds_bos()) ids.insert(ids.begin(), int32_t(tokenizer.bos()));
@@ -196,3 +198,5 @@ std::string RunData::describe_rows() const {
                                 *cut * 100, set == &val ? " for validation" : " of the tokens");
     return text;
 }
+
+}  // namespace runs

@@ -10,6 +10,8 @@
 #include "llmc/train/log/tasks.h"
 #include "llmc/train/save/save.h"
 
+inline namespace runs {
+
 struct RunData {
     std::optional<Tokenizer> tokenizer;
     std::vector<int32_t> prompt;         // ids of sample.prompt; empty without a tokenizer
@@ -37,3 +39,5 @@ std::vector<int32_t> document_ids(const Tokenizer& tokenizer, std::string_view t
 
 // model.vocab without reading shards: the config's, or the tokenizer's; 0: unknown.
 int vocab_of(const Config& cfg, const std::optional<Tokenizer>& tokenizer);
+
+}  // namespace runs

@@ -4,7 +4,7 @@
 
 #include "llmc/train/step/health_meter.h"
 
-namespace PRECISION {
+namespace PRECISION::inline runs {
 
 std::optional<ScoredTask> score_task(const LoadedTask& task, Scorer& scorer, Zero& zero, const Mesh& mesh) {
     // A GPU launches two kernels in each block.
@@ -34,4 +34,4 @@ std::optional<std::vector<ScoredTask>> score_tasks(const std::vector<LoadedTask>
     return all;
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::runs

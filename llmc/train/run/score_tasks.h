@@ -3,7 +3,7 @@
 #include "llmc/train/log/tasks.h"
 #include "llmc/train/score/scores.h"
 
-namespace PRECISION {
+namespace PRECISION::inline runs {
 
 // All ranks together; progress on rank 0. Nothing if a signal to any rank interrupted the work.
 std::optional<ScoredTask> score_task(const LoadedTask& task, Scorer& scorer, Zero& zero, const Mesh& mesh);
@@ -11,4 +11,4 @@ std::optional<ScoredTask> score_task(const LoadedTask& task, Scorer& scorer, Zer
 std::optional<std::vector<ScoredTask>> score_tasks(const std::vector<LoadedTask>& tasks, Scorer& scorer,
                                                    Zero& zero, const Mesh& mesh);
 
-}  // namespace PRECISION
+}  // namespace PRECISION::runs

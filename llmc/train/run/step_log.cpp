@@ -3,7 +3,7 @@
 #include "llmc/base/context.h"
 #include "llmc/ops/ops.h"
 
-namespace PRECISION {
+namespace PRECISION::inline runs {
 
 static std::vector<std::string> names_of(const Model& m) {
     return m.health ? m.health->names : std::vector<std::string>();
@@ -82,4 +82,4 @@ Signals StepLog::write(size_t left) {
     return asked;
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::runs

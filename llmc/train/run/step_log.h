@@ -9,7 +9,7 @@
 #include "llmc/train/run/model.h"
 #include "llmc/train/run/trace.h"
 
-namespace PRECISION {
+namespace PRECISION::inline runs {
 
 struct StepLog {
     const Config& cfg;
@@ -43,4 +43,4 @@ private:
     Signals earlier = {};            // asked for by steps that begin() has logged
 };
 
-}  // namespace PRECISION
+}  // namespace PRECISION::runs

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace PRECISION {
+namespace PRECISION::inline runs {
 
 StepStatistics::StepStatistics(const Pipeline& p, Optimizer& o, const Axis& w, Votes& v, bool health)
     : pipeline(p), optimizer(o), world(w), votes(v), tensor_count(health ? o.health->names.size() : 0) {}
@@ -65,4 +65,4 @@ StepResult StepStatistics::read() {
     return result;
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::runs

@@ -13,7 +13,7 @@
 #include "llmc/train/step/optimizer.h"
 #include "llmc/train/step/pipeline.h"
 
-namespace PRECISION {
+namespace PRECISION::inline runs {
 
 // Sums over all ranks, on the device.
 struct StepSums {
@@ -64,4 +64,4 @@ private:
     double* read_squares;               // (kPlaces, tensor_count)
 };
 
-}  // namespace PRECISION
+}  // namespace PRECISION::runs

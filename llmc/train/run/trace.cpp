@@ -14,7 +14,7 @@
 #include "llmc/comm/mesh.h"
 #include "llmc/comm/texts.h"
 
-namespace PRECISION {
+namespace PRECISION::inline runs {
 
 static constexpr Timeline::Ranges kRanges = {.push = ops::push_range, .pop = ops::pop_range};
 
@@ -134,4 +134,4 @@ void StepTrace::write() {
     }
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::runs

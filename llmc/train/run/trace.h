@@ -9,7 +9,7 @@
 #include "llmc/train/log/trace_lanes.h"
 #include "llmc/train/run/model.h"
 
-namespace PRECISION {
+namespace PRECISION::inline runs {
 
 struct StepTrace {
     StepTrace(const Config& cfg, const Model& model);
@@ -47,4 +47,4 @@ private:
     std::string lines();                    // of this rank
 };
 
-}  // namespace PRECISION
+}  // namespace PRECISION::runs

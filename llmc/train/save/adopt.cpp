@@ -11,6 +11,8 @@
 #include "llmc/train/save/formats/formats.h"
 #include "llmc/train/save/resume.h"
 
+inline namespace saves {
+
 ReadModel model_of(const std::string& init, Opens opens) {
     if (is_foreign(init)) {
         const ForeignModel m = open_foreign(init, opens);
@@ -132,3 +134,5 @@ void adopt_whole_model(Config& cfg, const ReadModel& model) {
     cfg.model = model.shape;
     cfg.model.init = model.from;
 }
+
+}  // namespace saves

@@ -5,6 +5,8 @@
 #include "llmc/base/config/config.h"
 #include "llmc/train/save/formats/format.h"
 
+inline namespace saves {
+
 struct ReadModel {
     std::string from;                               // the value of model.init
     ModelConfig shape;
@@ -32,3 +34,5 @@ void adopt_whole_model(Config& cfg, const ReadModel& model);
 // Sets data.tokenizer to the model's if the settings name no tokenizer. Returns the reason why that tokenizer
 // is unusable, in one line; empty: usable, or not needed.
 std::string adopt_tokenizer(Config& cfg, const ReadModel& model);
+
+}  // namespace saves

@@ -15,7 +15,7 @@
 #include "llmc/base/terminal.h"
 #include "llmc/comm/votes.h"
 
-namespace PRECISION {
+namespace PRECISION::inline saves {
 
 static std::string new_run_id() {
     std::random_device random;
@@ -162,4 +162,4 @@ void Checkpoint::save(const RunState& state, bool ends) {
     if (waits) report(saver.finish(), ends);
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::saves

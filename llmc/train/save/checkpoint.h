@@ -16,7 +16,7 @@
 #include "llmc/train/save/saver.h"
 #include "llmc/train/save/state_source.h"
 
-namespace PRECISION {
+namespace PRECISION::inline saves {
 
 struct Checkpoint {
     const Config& cfg;
@@ -64,4 +64,4 @@ private:
     void report(const std::optional<Saver::Outcome>& outcome, bool last);
 };
 
-}  // namespace PRECISION
+}  // namespace PRECISION::saves

@@ -2,7 +2,7 @@
 
 #include <map>
 
-namespace PRECISION {
+namespace PRECISION::inline saves {
 
 namespace {
 
@@ -75,4 +75,4 @@ std::vector<std::span<const std::byte>> RankShare::data(const Zero& zero) const 
     return spans;
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::saves

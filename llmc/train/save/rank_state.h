@@ -10,7 +10,7 @@
 #include "llmc/io/files/manifest.h"
 #include "llmc/train/step/zero.h"
 
-namespace PRECISION {
+namespace PRECISION::inline saves {
 
 // Whether the run only saves the random initial weights, as step_0 (train.steps=0).
 inline bool saves_initial(const Config& cfg) {
@@ -31,4 +31,4 @@ RankShare share_to_save(const Zero& zero);
 
 std::vector<int64_t> saved_shape(const Param& p);       // of the whole tensor
 
-}  // namespace PRECISION
+}  // namespace PRECISION::saves

@@ -12,6 +12,8 @@
 #include "llmc/train/save/run_state.h"
 #include "llmc/train/save/save.h"
 
+inline namespace saves {
+
 static void require(int error, const std::string& what) {
     CHECK_INPUT(error == 0, "{}: {}", what, reason_of(error));
 }
@@ -154,3 +156,5 @@ void cut_metrics(const Disk& disk, const std::string& path, int64_t step) {
     require(disk.size(path, &size), "cannot read " + path);
     if (keep != size) require(disk.truncate(path, keep), "cannot cut " + path);
 }
+
+}  // namespace saves

@@ -8,6 +8,8 @@
 #include "llmc/io/files/manifest.h"
 #include "llmc/train/save/verify.h"
 
+inline namespace saves {
+
 struct Recovery {
     std::optional<Manifest> manifest;       // none: no checkpoint to resume from
     std::string folder;
@@ -31,3 +33,5 @@ bool has_done_row(const Disk& disk, const std::string& path);
 // Removes rows of later steps from metrics.jsonl, and an incomplete last line. Rows are in the order of their
 // steps; single rows with a wrong step do not count. step -1: removes every row.
 void cut_metrics(const Disk& disk, const std::string& path, int64_t step);
+
+}  // namespace saves

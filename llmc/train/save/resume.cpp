@@ -21,6 +21,8 @@
 #include "llmc/train/save/settings_diff.h"
 #include "llmc/comm/votes.h"
 
+inline namespace saves {
+
 // Rank 0's text, on every rank.
 static std::string from_rank_0(const Axis& world, const std::string& mine) {
     std::string text = mine;
@@ -203,24 +205,21 @@ static std::string resumed_folder(const Disk& disk, std::string named) {
 
 // The folder of checkpoint.resume, by rank 0. A folder of run.dir is returned by its name in run.dir.
 static std::string named_and_verified(const Disk& disk, const Config& cfg) {
-    const std::string named = resumed_folder(disk, cfg.checkpoint.resume), &run_dir = cfg.run.dir;
+    const std::string named = resumed_folder(disk, cfg.checkpoint.resume), &dir = cfg.run.dir;
     const Verified v = verify_checkpoint(disk, named);
     if (!v.manifest)
         fatal(kExitCheckpoint, __FILE__, __LINE__, "checkpoint.resume = '{}': {}. Expected auto, never, or a "
               "folder step_N that a run has saved", named, v.problem);
     const int64_t step = v.manifest->step;
     std::error_code none;
-    const bool here = std::filesystem::equivalent(named, folder_of(run_dir, step), none);
-    const std::vector<int64_t> steps = saved_steps(disk, run_dir);
+    const bool here = std::filesystem::equivalent(named, folder_of(dir, step), none);
+    const std::vector<int64_t> steps = saved_steps(disk, dir);
     const bool beyond = !steps.empty() && (steps.back() > step || (steps.back() == step && !here));
-    CHECK_INPUT(!beyond || cfg.train.steps == 0,
-                "checkpoint.resume = '{}' is of step {}, but run.dir {} already holds {}.\n"
-                "       Go on in another folder (--run.dir={}_2), or from the newest "
-                "(--checkpoint.resume=auto)", named, step, run_dir,
-                folder_of(run_dir, steps.back()), run_dir);
-    return here ? folder_of(run_dir, step) : named;
+    CHECK_INPUT(!beyond || cfg.train.steps == 0, "checkpoint.resume = '{}' is of step {}, but run.dir {} "
+                "already holds {}.\n       Go on in another folder (--run.dir={}_2), or from the newest "
+                "(--checkpoint.resume=auto)", named, step, dir, folder_of(dir, steps.back()), dir);
+    return here ? folder_of(dir, step) : named;
 }
-
 std::optional<Origin> find_origin(const Config& cfg, const Axis& world, const Disk& disk) {
     check_shared(cfg.run.dir, world, file_exists);
     std::string folder;
@@ -296,3 +295,5 @@ void check_settings(const Config& cfg, const Origin& origin, const Contents& con
                 "or allow it:\n       --checkpoint.override='[{}]'", origin.folder, diff.changes,
                 diff.refused);
 }
+
+}  // namespace saves

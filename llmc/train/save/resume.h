@@ -10,6 +10,8 @@
 #include "llmc/train/save/recover.h"
 #include "llmc/train/save/run_state.h"
 
+inline namespace saves {
+
 // A checkpoint to resume from, or to take weights from.
 struct Origin {
     std::string folder;
@@ -59,3 +61,5 @@ void check_init(const std::string& init);
 // ranks together.
 void verify_init(const std::string& init, const Axis& world = {}, const Disk& disk = posix_disk(),
                  Check check = Check::Hashes);
+
+}  // namespace saves

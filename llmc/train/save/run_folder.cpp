@@ -21,6 +21,8 @@
 #include "llmc/train/save/save.h"
 #include "llmc/comm/votes.h"
 
+inline namespace saves {
+
 namespace fs = std::filesystem;
 
 // ---------------------------------------------------------------------------------------------------------
@@ -184,3 +186,5 @@ void check_shared(const std::string& run_dir, const Axis& world, bool (*sees)(co
                 "file that rank 0 has made there. Put it on a file system that they share", run_dir,
                 missing, world.size);
 }
+
+}  // namespace saves

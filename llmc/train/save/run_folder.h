@@ -10,6 +10,8 @@
 #include "llmc/base/files.h"
 #include "llmc/comm/axis.h"
 
+inline namespace saves {
+
 // The lock of run.dir: rank 0 creates the folder and takes the lock before any rank reads or writes there. If
 // another run has the lock, the start waits two seconds, then ends; the message names the other run's process
 // and host, which the file holds. The system frees the lock when the process ends, even by SIGKILL; the file
@@ -45,3 +47,5 @@ void check_run_dir(const Config& cfg);
 // pauses of pause_ms. sees(path): whether the file exists.
 void check_shared(const std::string& run_dir, const Axis& world, bool (*sees)(const std::string&),
                   int looks = 240, int pause_ms = 250);
+
+}  // namespace saves

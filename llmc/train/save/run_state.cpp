@@ -7,6 +7,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/json_value.h"
 
+inline namespace saves {
+
 std::optional<double> Trailing::score(double v) {
     if (!std::isfinite(v)) return std::nullopt;    // it would stay in the window
     std::optional<double> z;
@@ -130,3 +132,5 @@ RunState run_state_of(const std::string& text) {
             .first = validation_of(v.at("first_validation")), .last = validation_of(v.at("last_validation")),
             .contents = contents_of_json(v.find("contents"))};
 }
+
+}  // namespace saves

@@ -9,6 +9,8 @@
 #include "llmc/base/config/config.h"
 #include "llmc/train/data/contents.h"
 
+inline namespace saves {
+
 // Mean and deviation over a trailing window, for z-scores.
 struct Trailing {
     static constexpr size_t kWindow = 200;
@@ -53,3 +55,5 @@ Due due_at(const Config& cfg, const RunState& state, bool texts);
 std::string to_json(const RunState& s);
 // Throws std::runtime_error if a value is missing, negative, or of the wrong type.
 RunState run_state_of(const std::string& json);
+
+}  // namespace saves

@@ -12,6 +12,8 @@
 #include "llmc/io/files/safetensors.h"
 #include "llmc/train/save/verify.h"
 
+inline namespace saves {
+
 bool DiskQueue::advance() {
     if (operations.empty() || !error.empty()) return false;
     const Operation next = std::move(operations.front());
@@ -266,3 +268,5 @@ std::vector<int64_t> steps_among(const Disk& disk, const std::string& run_dir,
     std::sort(steps.begin(), steps.end());
     return steps;
 }
+
+}  // namespace saves

@@ -24,6 +24,8 @@
 #include "llmc/io/files/disk.h"
 #include "llmc/io/files/manifest.h"
 
+inline namespace saves {
+
 struct DiskQueue {
     struct Operation { std::string what; std::function<int()> run; };     // 0 or errno
     std::deque<Operation> operations;
@@ -73,3 +75,5 @@ std::optional<StepName> step_name(std::string_view name);
 std::vector<int64_t> steps_among(const Disk& disk, const std::string& run_dir,
                                  const std::vector<std::string>& names);
 std::vector<int64_t> saved_steps(const Disk& disk, const std::string& run_dir);
+
+}  // namespace saves

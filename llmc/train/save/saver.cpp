@@ -13,6 +13,8 @@
 #include "llmc/base/host/start_thread.h"
 #include "llmc/comm/votes.h"
 
+inline namespace saves {
+
 static constexpr int kNice = 10;       // a tenth of a core, if another thread wants the core
 
 static constexpr const char* kSaveWait = "a wait for the disk";
@@ -185,3 +187,5 @@ std::optional<Saver::Outcome> Saver::finish() {
     }
     return std::nullopt;
 }
+
+}  // namespace saves

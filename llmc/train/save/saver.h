@@ -11,6 +11,8 @@
 #include "llmc/comm/votes.h"
 #include "llmc/train/save/save.h"
 
+inline namespace saves {
+
 struct SaveJob {
     SavePlace place;
     std::vector<SavedPiece> pieces;                           // of this rank
@@ -62,3 +64,5 @@ private:
     std::atomic<int> running = 0;                             // 1: yes, 0: done, -1: failed
     std::string error;                                        // of this rank's work; then of all ranks
 };
+
+}  // namespace saves

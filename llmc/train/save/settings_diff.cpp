@@ -11,6 +11,8 @@
 #include "llmc/train/save/save.h"
 #include "llmc/train/step/learning_rate.h"
 
+inline namespace saves {
+
 // Folders, names and frequencies say nothing about the run; they are not worth a row.
 static bool is_shown(const Field& f) {
     if (f.section.empty() || f.section == "log") return false;
@@ -131,3 +133,5 @@ std::string jump_of_learning_rate(const std::string& folder, int64_t step, const
                        "to {:.3g} (step {})\n{}", now.train.steps, was.train.steps, before, step, after,
                        step + 1, wsd ? better_origin(folder, step, was, now) : "");
 }
+
+}  // namespace saves

@@ -6,6 +6,8 @@
 #include "llmc/base/config/config.h"
 #include "llmc/train/data/contents.h"
 
+inline namespace saves {
+
 struct SettingsDiff {
     std::string table;           // of checkpoint, now, effective: a row per changed key; empty: no change
     std::string refused;         // keys that change the math, without those of checkpoint.override
@@ -25,3 +27,5 @@ SettingsDiff settings_diff(const Config& saved, const Config& now, const Content
 // checkpoint from before the decay.
 std::string jump_of_learning_rate(const std::string& folder, int64_t step, const Config& was,
                                   const Config& now);
+
+}  // namespace saves

@@ -14,7 +14,7 @@
 #include "llmc/train/save/rank_state.h"
 #include "llmc/train/save/resume.h"
 
-namespace PRECISION {
+namespace PRECISION::inline saves {
 
 // ---------------------------------------------------------------------------------------------------------
 // what ranks have saved
@@ -224,4 +224,4 @@ void set_tensor(Zero& zero, const Tensor& whole, const std::vector<real>& values
         }});
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::saves

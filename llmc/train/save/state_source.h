@@ -12,7 +12,7 @@
 #include "llmc/train/save/formats/format.h"
 #include "llmc/train/step/zero.h"
 
-namespace PRECISION {
+namespace PRECISION::inline saves {
 
 struct StateSource {
     // Reads a rectangle of an array of t, row by row. Ends where the array is missing, has another shape than
@@ -41,4 +41,4 @@ void load_weights(Zero& zero, const std::string& init);
 // Sets one tensor of the whole model. values: of the whole tensor.
 void set_tensor(Zero& zero, const Tensor& whole, const std::vector<real>& values);
 
-}  // namespace PRECISION
+}  // namespace PRECISION::saves

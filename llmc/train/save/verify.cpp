@@ -12,6 +12,8 @@
 #include "llmc/base/guard/wait.h"
 #include "llmc/train/save/run_state.h"
 
+inline namespace saves {
+
 // The tensors with pieces in a chunk of a file, for a message.
 static std::string tensors_in(const Manifest& m, const std::string& file, uint64_t begin, uint64_t end) {
     std::string names;
@@ -133,3 +135,5 @@ int set_aside(const Disk& disk, const std::string& path, std::string* to) {
         if (error != ENOTDIR) return error;         // ENOTDIR: the name is a dangling link
     }
 }
+
+}  // namespace saves

@@ -6,6 +6,8 @@
 #include "llmc/io/files/disk.h"
 #include "llmc/io/files/manifest.h"
 
+inline namespace saves {
+
 struct Verified {
     std::optional<Manifest> manifest;       // if the checkpoint passes
     std::string problem;                    // else: file, tensor if known, and the error
@@ -30,3 +32,5 @@ HeldCheckpoint hold_checkpoint(const std::string& folder);
 inline constexpr std::string_view kDamaged = ".damaged";
 // Renames a path to path.damaged, or to the first free path.damaged-N; `to` is the new name. 0 or errno.
 int set_aside(const Disk& disk, const std::string& path, std::string* to);
+
+}  // namespace saves

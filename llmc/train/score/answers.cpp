@@ -4,6 +4,8 @@
 
 #include "llmc/base/utf8.h"
 
+inline namespace scores {
+
 static double characters_of(std::string_view text) {
     double count = 0;
     for (const char c : text) count += !continues(uint8_t(c));
@@ -94,3 +96,5 @@ std::string text_of_answers(const EvalTask& task, std::span<const TaskAnswer> an
     }
     return text;
 }
+
+}  // namespace scores

@@ -8,6 +8,8 @@
 #include "llmc/base/json.h"
 #include "llmc/train/score/task.h"
 
+inline namespace scores {
+
 // Of a continuation.
 struct Score {
     double logprob = 0;         // of the continuation's tokens, in nats
@@ -42,3 +44,5 @@ void add_to_row(JsonLine& row, const TaskResult& r);
 // A line per document: doc_id, label, chosen, chosen_norm, logprob, tokens, greedy.
 std::string text_of_answers(const EvalTask& task, std::span<const TaskAnswer> answers,
                             std::span<const Score> scores);
+
+}  // namespace scores

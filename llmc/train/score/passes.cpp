@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+inline namespace scores {
+
 // The requests of a document.
 struct TaskDocument {
     std::span<const Request> requests;
@@ -256,3 +258,5 @@ std::vector<ScorePass> passes_of_rank(const std::vector<PassGroup>& groups, int 
     mine.resize(*std::max_element(counts.begin(), counts.end()), nothing);
     return mine;
 }
+
+}  // namespace scores

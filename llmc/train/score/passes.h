@@ -11,6 +11,8 @@
 #include "llmc/model/score_pass.h"
 #include "llmc/train/score/requests.h"
 
+inline namespace scores {
+
 struct PassLimits {
     int rows;               // tokens of a pass
     int joined;             // tokens of a segment together with the beginnings before its sequences
@@ -29,3 +31,5 @@ std::vector<ScorePass> passes_of_rank(const std::vector<PassGroup>& groups, int 
 
 // Tokens that the passes compute, padding included.
 int64_t tokens_of(std::span<const ScorePass> passes);
+
+}  // namespace scores

@@ -5,6 +5,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/utf8.h"
 
+inline namespace scores {
+
 static bool is_space(uint32_t c) {
     return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
            (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
@@ -71,3 +73,5 @@ std::vector<Request> requests_of(const EvalTask& task, const Tokenizer& tokenize
     }
     return requests;
 }
+
+}  // namespace scores

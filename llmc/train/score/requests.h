@@ -3,6 +3,8 @@
 #include "llmc/io/text/tokenizer.h"
 #include "llmc/train/score/task.h"
 
+inline namespace scores {
+
 struct Request {
     int document;
     std::vector<int32_t> tokens;        // context and continuation
@@ -17,3 +19,5 @@ std::vector<Request> requests_of(const EvalTask& task, const Tokenizer& tokenize
 
 // The text without white space at its end, as Python's str.rstrip().
 std::string_view without_space_at_end(std::string_view text);
+
+}  // namespace scores

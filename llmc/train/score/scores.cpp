@@ -3,7 +3,7 @@
 #include "llmc/base/guard/signals.h"
 #include "llmc/comm/votes.h"
 
-namespace PRECISION {
+namespace PRECISION::inline scores {
 
 // Passes at once: enough to fill a pipeline. Chunks that follow each other on one rank would wait for
 // themselves: one pass at a time.
@@ -97,4 +97,4 @@ void walk_scores(Scorer& scorer, Zero& zero, const Mesh& mesh) {
     score_requests(std::vector<Request>(1), passes, scorer, zero, mesh);
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::scores

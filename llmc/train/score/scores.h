@@ -9,7 +9,7 @@
 #include "llmc/train/step/pipeline.h"
 #include "llmc/train/step/zero.h"
 
-namespace PRECISION {
+namespace PRECISION::inline scores {
 
 // The score of each request, equal on every rank; empty if a signal to any rank interrupted the work. passes:
 // this rank's, by passes_of_rank(). progress: receives the tokens of completed passes. All ranks together.
@@ -20,4 +20,4 @@ std::optional<std::vector<Score>> score_requests(std::span<const Request> reques
 // For ranks that walk: score_requests() of the largest passes, and of small ones.
 void walk_scores(Scorer& scorer, Zero& zero, const Mesh& mesh);
 
-}  // namespace PRECISION
+}  // namespace PRECISION::scores

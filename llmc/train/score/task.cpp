@@ -6,6 +6,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
 
+inline namespace scores {
+
 static constexpr uint64_t kMostBytes = uint64_t(1) << 32;
 static constexpr size_t kLongestName = 100;
 
@@ -153,3 +155,5 @@ EvalTask load_task(const std::string& given, const std::string& folder, int64_t 
     check_whole(task);
     return task;
 }
+
+}  // namespace scores

@@ -11,6 +11,8 @@
 
 #include "llmc/base/json_value.h"
 
+inline namespace scores {
+
 // The value of a continuation. A space at the beginning of a continuation counts as no character and no byte.
 enum class Rule : uint8_t {
     Sum,            // sum of the tokens' log probabilities
@@ -38,3 +40,5 @@ struct EvalTask {
 // Reads a file, or FOLDER/NAME.jsonl by its name. limit: documents to read; 0: all. A missing or invalid file
 // ends in CHECK_INPUT, which names file, line and mistake.
 EvalTask load_task(const std::string& file_or_name, const std::string& folder, int64_t limit);
+
+}  // namespace scores

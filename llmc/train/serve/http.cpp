@@ -10,6 +10,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/host/start_thread.h"
 
+inline namespace serve {
+
 static constexpr size_t kMostHead = 1 << 16;        // bytes of the head of a request
 static constexpr size_t kMostIncoming = 200;        // connections whose request is incomplete
 static constexpr size_t kMostWhole = 200;           // complete requests that wait for a thread
@@ -231,3 +233,5 @@ void HttpServer::answer(const Whole& whole) {
         if (!send(bytes)) return;
     }
 }
+
+}  // namespace serve

@@ -16,6 +16,8 @@
 
 #include "llmc/comm/transport/socket.h"
 
+inline namespace serve {
+
 struct HttpRequest {
     std::string method = "GET";
     std::string path = {};                                          // "/rows", decoded
@@ -88,3 +90,5 @@ private:
     void answer(const Whole& whole);
     std::string head_of(const HttpAnswer& answer) const;
 };
+
+}  // namespace serve

@@ -14,6 +14,8 @@
 #include "llmc/base/guard/supervisor.h"
 #include "llmc/base/host/machine.h"
 
+inline namespace serve {
+
 static constexpr std::chrono::milliseconds kPoll(300);
 static constexpr double kPatience = 1e6;  // seconds that a network file system may take
 
@@ -113,3 +115,5 @@ void serve_page(const ServedPage& page) {
     }
     page.end();
 }
+
+}  // namespace serve

@@ -11,6 +11,8 @@
 #include "llmc/train/report/embedded.h"
 #include "llmc/train/serve/http.h"
 
+inline namespace serve {
+
 // Access rule. With a token, requests must carry the token. Without a token, the Host header must name this
 // machine, which blocks DNS rebinding.
 struct Readers {
@@ -45,3 +47,5 @@ struct ServedPage {
 
 // Serves until SIGINT or SIGTERM. Prints the address. A closed connection does not end the program.
 void serve_page(const ServedPage& page);
+
+}  // namespace serve

@@ -7,6 +7,8 @@
 
 #include "llmc/ops/tensor_spread.h"
 
+inline namespace step {
+
 // Of an update, weight is the tensor after the update and update the change of the weights in full precision.
 struct TensorHealth {
     std::string name;               // "h.3.qkvw"
@@ -27,3 +29,5 @@ inline double rms(const Spread& s) {
     const double finite = s.count - s.nonfinite;
     return finite > 0 ? std::sqrt(s.squares / finite) : 0;
 }
+
+}  // namespace step

@@ -6,7 +6,7 @@
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/model/measured_acts.h"
 
-namespace PRECISION {
+namespace PRECISION::inline step {
 
 HealthMeter::HealthMeter(const Config& c, const Zero& z, Gpt& g)
     : cfg(c.log), zero(z), gpt(g), activations(measured_names(g.d.L)) {
@@ -123,4 +123,4 @@ void end_not_finite(const Zero& zero, const std::string& what) {
           "overflow", what);
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::step

@@ -11,7 +11,7 @@
 #include "llmc/train/step/health.h"
 #include "llmc/train/step/zero.h"
 
-namespace PRECISION {
+namespace PRECISION::inline step {
 
 struct HealthMeter {
     bool measuring = false;         // in this step
@@ -66,4 +66,4 @@ private:
 // what: was to be computed. All ranks together.
 [[noreturn]] void end_not_finite(const Zero& zero, const std::string& what);
 
-}  // namespace PRECISION
+}  // namespace PRECISION::step

@@ -4,6 +4,8 @@
 
 #include "llmc/model/params.h"
 
+inline namespace step {
+
 std::vector<MuonCoefficients> iterations_of(const OptimizerConfig& o) {
     static const std::vector<MuonCoefficients> polar = {
         {8.156554524902461, -22.48329292557795, 15.878769915207462},
@@ -32,3 +34,5 @@ std::vector<std::string> muon_tensors(const Dims& d) {
         if (row.param.decay && !row.param.is_table()) names.push_back(row.param.name);
     return names;
 }
+
+}  // namespace step

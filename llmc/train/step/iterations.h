@@ -7,6 +7,8 @@
 #include "llmc/base/config/config.h"
 #include "llmc/model/dims.h"
 
+inline namespace step {
+
 // The x of an iteration: a x + (b A + c A^2) x.
 using MuonCoefficients = std::array<double, 3>;
 // Of all iterations of a step, in order. polar: Amsel et al. 2025, arXiv 2505.16932; quintic: Jordan et al.
@@ -18,3 +20,5 @@ double muon_momentum_of(const OptimizerConfig& o, int64_t step);
 
 // Names of the tensors that Muon updates: the matrices of blocks.
 std::vector<std::string> muon_tensors(const Dims& d);
+
+}  // namespace step

@@ -11,6 +11,8 @@
 
 #include "llmc/base/config/config.h"
 
+inline namespace step {
+
 // step: optimizer steps finished before this one, 0 .. steps - 1
 inline double learning_rate(const OptimizerConfig& o, int64_t steps, int64_t step) {
     if (step < o.warmup) return o.lr * double(step + 1) / double(o.warmup);
@@ -28,3 +30,5 @@ inline double learning_rate(const OptimizerConfig& o, int64_t steps, int64_t ste
     }
     return o.lr;
 }
+
+}  // namespace step

@@ -7,7 +7,7 @@
 
 #include "llmc/train/step/muon_step.h"
 
-namespace PRECISION {
+namespace PRECISION::inline step {
 
 static void add_matrices(std::vector<Muon::Matrix>& matrices, const Tensor& t) {
     const Param& p = t.param;
@@ -153,4 +153,4 @@ std::vector<Muon::Round> Muon::rounds_of(const Layout& layout, int ranks) {
     return rounds;
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::step

@@ -7,7 +7,7 @@
 
 #include "llmc/base/guard/progress_page.h"
 
-namespace PRECISION {
+namespace PRECISION::inline step {
 
 Muon::Muon(const OptimizerConfig& c, uint64_t s, Zero& z)
     : zero(z), shard(z.sharding.state ? z.group_of(z.layout.blocks).shard : Axis()), cfg(c), seed(s),
@@ -203,4 +203,4 @@ void Muon::update(const MatrixRun& run, floatX* param, real* master, const ops::
     }
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::step

@@ -22,7 +22,7 @@
 #include "llmc/train/step/iterations.h"
 #include "llmc/train/step/zero.h"
 
-namespace PRECISION {
+namespace PRECISION::inline step {
 
 struct Muon {
     // A matrix of a tensor, by rows: where it starts here, and its place in the whole matrix.
@@ -104,4 +104,4 @@ private:
     floatX *x = nullptr, *next = nullptr;                       // the buffers, swapped by each iteration
 };
 
-}  // namespace PRECISION
+}  // namespace PRECISION::step

@@ -1,6 +1,6 @@
 #include "llmc/train/step/optimizer.h"
 
-namespace PRECISION {
+namespace PRECISION::inline step {
 
 static size_t norm_blocks(const std::vector<Run>& runs) {
     size_t blocks = 0;
@@ -271,4 +271,4 @@ void Optimizer::update(double lr, int64_t step) {
     zero.end_update();
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::step

@@ -8,7 +8,7 @@
 #include "llmc/train/step/health_meter.h"
 #include "llmc/train/step/zero.h"
 
-namespace PRECISION {
+namespace PRECISION::inline step {
 
 struct Optimizer {
     Zero& zero;
@@ -94,4 +94,4 @@ private:
     OnDevice chunks[kChunks];
 };
 
-}  // namespace PRECISION
+}  // namespace PRECISION::step

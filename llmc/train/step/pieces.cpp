@@ -1,5 +1,7 @@
 #include "llmc/train/step/pieces.h"
 
+inline namespace step {
+
 // Adds a rectangle, or extends the last rectangle downwards.
 static void add(std::vector<Piece>& pieces, const Piece& p) {
     if (!pieces.empty()) {
@@ -44,3 +46,5 @@ std::vector<Piece> pieces_of(const Tensor& t, Interval elements) {
     });
     return pieces;
 }
+
+}  // namespace step

@@ -8,6 +8,8 @@
 
 #include "llmc/model/layout.h"
 
+inline namespace step {
+
 struct Piece {
     size_t row, col, rows, cols;    // of the whole tensor, without padding
     size_t at;                      // first element in the tensor as stored here; the rest follows
@@ -30,3 +32,5 @@ template <class F> void for_each_run(const Piece& p, size_t whole_cols, Interval
         if (!run.empty()) f(p.at + r * cols + (run.begin - start), run.begin, run.count);
     }
 }
+
+}  // namespace step

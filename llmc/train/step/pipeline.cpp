@@ -7,7 +7,7 @@
 #include "llmc/comm/votes.h"
 #include "llmc/ops/timed.h"
 
-namespace PRECISION {
+namespace PRECISION::inline step {
 
 Pipeline::Pipeline(const Config& cfg, const Mesh& m, const Stage& s, Gpt& g, Zero& z)
     : gpt(g), zero(z), mesh(m), stage(s), batch_rows(cfg.train.batch_tokens / cfg.model.context),
@@ -215,4 +215,4 @@ std::optional<Pipeline::Evaluation> Pipeline::evaluate(const Dataset* set, uint6
     return e;
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::step

@@ -11,7 +11,7 @@
 #include "llmc/train/step/stage.h"
 #include "llmc/train/step/zero.h"
 
-namespace PRECISION {
+namespace PRECISION::inline step {
 
 // The blocks of a part in the order in which the actions request weights.
 std::vector<int> block_order(const Part& part, const std::vector<Action>& actions);
@@ -93,4 +93,4 @@ private:
     int64_t text_bytes(const TokenBatch& b, std::span<const uint16_t> bytes);
 };
 
-}  // namespace PRECISION
+}  // namespace PRECISION::step

@@ -6,6 +6,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/numbers/rng.h"
 
+inline namespace step {
+
 int32_t Sampler::draw(const float* logits, int V, uint64_t stream, uint64_t position) {
     candidates.clear();
     for (int32_t i = 0; i < V; i++)
@@ -33,3 +35,5 @@ int32_t Sampler::draw(const float* logits, int V, uint64_t stream, uint64_t posi
         if ((r -= candidates[i].first) < 0) return candidates[i].second;
     return candidates[count - 1].second;
 }
+
+}  // namespace step

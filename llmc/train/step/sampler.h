@@ -6,6 +6,8 @@
 
 #include "llmc/base/config/config.h"
 
+inline namespace step {
+
 struct Sampler {
     SampleConfig cfg;
     uint64_t seed;
@@ -14,3 +16,5 @@ struct Sampler {
     // The token at (stream, position): a pure function of these, the seed and the logits. NaN never wins.
     int32_t draw(const float* logits, int V, uint64_t stream, uint64_t position);
 };
+
+}  // namespace step

@@ -4,6 +4,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace step {
+
 namespace {
 
 // Forward i of a stage: micro-batches in groups of `stages`, a group through all chunks before the next.
@@ -83,3 +85,5 @@ int live_micros(const std::vector<Action>& list, int chunk) {
     }
     return most;
 }
+
+}  // namespace step

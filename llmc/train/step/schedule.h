@@ -15,6 +15,8 @@
 
 #include "llmc/base/config/choice.h"
 
+inline namespace step {
+
 struct Action {
     enum Kind { Forward, Backward, Send, Recv } kind;
     int chunk, micro;            // of this stage: the chunk that computes, sends or receives
@@ -50,3 +52,5 @@ inline int send_buffers(const PipelineShape& p) {
 // Most live micro-batches of a chunk: from arrival or first work to last work. Live micro-batches are
 // consecutive: micro % live_micros() tells them apart.
 int live_micros(const std::vector<Action>& list, int chunk);
+
+}  // namespace step

@@ -4,6 +4,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace step {
+
 int micros_of(const Config& cfg, const Mesh& mesh, int micro_batch) {
     check_batch(cfg, mesh.dp.size, micro_batch);
     return int(rows_of_step(cfg, mesh.dp.size) / micro_batch);
@@ -34,3 +36,5 @@ Part make_part(int L, int stage, int stages, int chunks) {
     }
     return part;
 }
+
+}  // namespace step

@@ -5,6 +5,8 @@
 #include "llmc/model/layout.h"
 #include "llmc/train/step/schedule.h"
 
+inline namespace step {
+
 struct Stage {
     PipelineShape shape;            // micros: of a step
     int index = 0;
@@ -24,3 +26,5 @@ Stage make_stage(const Config& cfg, const Mesh& mesh, int micro_batch);
 // The part of stage `stage` of `stages`, each of `chunks` chunks: its chunk c is number c * stages + stage of
 // the stages * chunks chunks in a row that the model is cut into. REQUIRES: as many blocks as chunks.
 Part make_part(int L, int stage, int stages, int chunks = 1);
+
+}  // namespace step

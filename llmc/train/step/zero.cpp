@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace PRECISION {
+namespace PRECISION::inline step {
 
 static bool partial_over_tp(const Tensor& t) { return t.param.split == Split::None; }
 
@@ -192,4 +192,4 @@ void Zero::lend_staging(void* memory, size_t bytes) const {
     for (const Axis* axis : {&mesh.tied, &mesh.world}) axis->lend_staging(memory, bytes);
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::step

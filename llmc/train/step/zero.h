@@ -28,7 +28,7 @@
 #include "llmc/train/step/pieces.h"
 #include "llmc/base/config/sharding.h"
 
-namespace PRECISION {
+namespace PRECISION::inline step {
 
 // Bit-equal to floatX where masters would only be a copy.
 inline constexpr bool kMasterIsParam = sizeof(floatX) == sizeof(real);
@@ -261,4 +261,4 @@ private:
 // All elements by export_tensor().
 std::vector<real> whole_tensor(const Zero& zero, const Tensor& t);
 
-}  // namespace PRECISION
+}  // namespace PRECISION::step

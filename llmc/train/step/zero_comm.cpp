@@ -4,7 +4,7 @@
 // start, which is the same on every rank, as every rank walks the same list of actions.
 #include "llmc/train/step/zero.h"
 
-namespace PRECISION {
+namespace PRECISION::inline step {
 
 void Zero::take_off(Flight& flight, ZeroEvent::Kind kind, int b, Pending pending) {
     flight = {pending, ++started, b};
@@ -174,4 +174,4 @@ void Zero::end_update() {
     stale = true;
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::step

@@ -4,7 +4,7 @@
 #include "llmc/base/check.h"
 #include "llmc/train/step/zero.h"
 
-namespace PRECISION {
+namespace PRECISION::inline step {
 
 static void take_widened(real* out, const floatX* from, size_t count) {
     std::vector<floatX> values(count);
@@ -41,4 +41,4 @@ std::vector<real> whole_tensor(const Zero& zero, const Tensor& t) {
     return values;
 }
 
-}  // namespace PRECISION
+}  // namespace PRECISION::step

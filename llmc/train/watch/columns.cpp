@@ -5,6 +5,8 @@
 
 #include "llmc/base/json.h"
 
+inline namespace watch {
+
 static constexpr size_t kMostColumns = 64;
 
 const std::vector<double>* Columns::find(std::string_view name) const {
@@ -104,3 +106,5 @@ std::string columns_json(const Columns& columns, size_t first, size_t most) {
     }
     return text + "}";
 }
+
+}  // namespace watch

@@ -6,6 +6,8 @@
 
 #include "llmc/train/report/figures.h"
 
+inline namespace watch {
+
 struct Columns {
     size_t most;                                    // rows kept after a thinning
     std::vector<std::string> names;                 // at most 64
@@ -40,3 +42,5 @@ private:
 // {"step":[1,2],"loss":[4.5,null]}: rows from `first` on; of more than `most` rows an even choice, with the
 // last row.
 std::string columns_json(const Columns& columns, size_t first = 0, size_t most = SIZE_MAX);
+
+}  // namespace watch

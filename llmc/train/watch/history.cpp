@@ -7,6 +7,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/json.h"
 
+inline namespace watch {
+
 static constexpr std::string_view kTrainRow = "{\"event\":\"train\",";      // as train/log/log.cpp writes it
 
 void Newest::add(std::string value) {
@@ -181,3 +183,5 @@ void History::feed(std::string_view lines, uint64_t offset, uint64_t every) {
         begin = end + 1;
     }
 }
+
+}  // namespace watch

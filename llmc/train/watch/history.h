@@ -11,6 +11,8 @@
 #include "llmc/train/watch/columns.h"
 #include "llmc/train/watch/metrics_row.h"
 
+inline namespace watch {
+
 // JSON values, the newest of them up to a limit.
 struct Newest {
     size_t most = 1000, most_bytes = 4 << 20;
@@ -69,3 +71,5 @@ private:
 inline constexpr std::pair<const char*, Columns History::*> kTables[] = {
     {"train", &History::train}, {"val", &History::val}, {"comm", &History::comm},
     {"memory", &History::memory}};
+
+}  // namespace watch

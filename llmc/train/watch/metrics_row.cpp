@@ -3,6 +3,8 @@
 #include <cmath>
 
 
+inline namespace watch {
+
 static constexpr size_t kMostKeys = 64, kDeepest = 8;
 
 std::string_view MetricsRow::text(std::string_view key) const {
@@ -40,3 +42,5 @@ void each_metrics_row(std::string_view lines, const std::function<void(const Met
     for (size_t begin = 0, end; (end = lines.find('\n', begin)) != lines.npos; begin = end + 1)
         if (MetricsRow row; read_metrics_row(lines.substr(begin, end - begin), row)) take(row);
 }
+
+}  // namespace watch

@@ -9,6 +9,8 @@
 #include "llmc/base/json_value.h"
 #include "llmc/train/report/figures.h"
 
+inline namespace watch {
+
 struct MetricsRow {
     Json json;
     std::string event;                                              // "train"; empty: none
@@ -24,3 +26,5 @@ struct MetricsRow {
 bool read_metrics_row(std::string_view line, MetricsRow& row);
 // Calls take(row) for each of the whole lines that is a row.
 void each_metrics_row(std::string_view lines, const std::function<void(const MetricsRow&)>& take);
+
+}  // namespace watch

@@ -12,6 +12,8 @@
 #include "llmc/base/json.h"
 #include "llmc/train/watch/tail.h"
 
+inline namespace watch {
+
 static constexpr size_t kMostFile = 1 << 20, kMostRanks = 65536;
 // Seconds. A process writes every two; in a large job all together write 16 files a second.
 static constexpr double kStalePerFile = 3 / 16.;
@@ -61,3 +63,5 @@ std::string read_ranks(const std::string& folder, const std::string& path, doubl
     if (ranks.empty()) return "null";
     return json_list(ranks, [](const auto& rank) { return rank.second; });
 }
+
+}  // namespace watch

@@ -6,6 +6,8 @@
 
 #include "llmc/train/watch/metrics_row.h"
 
+inline namespace watch {
+
 std::vector<std::string> files_of_ranks(const std::string& folder);    // "0.json", ..., in any order
 // Calls take(row) for each row of such a file: of ranks, and what it tells of other processes.
 // path: below the folder.
@@ -17,3 +19,5 @@ void each_rank(const std::string& folder, const std::string& path,
 // larger for large jobs, which write less often. "age": seconds since the write of the file. "seconds": time
 // that the rank has spent in its present work.
 std::string read_ranks(const std::string& folder, const std::string& path, double current);
+
+}  // namespace watch

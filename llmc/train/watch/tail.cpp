@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cerrno>
 
+inline namespace watch {
+
 static constexpr size_t kReadBytes = 1 << 20, kRemembered = 64;
 
 static FileState state_of(const struct stat& s) {
@@ -88,3 +90,5 @@ bool Tail::read(int fd, const std::function<void(std::string_view)>& take, uint6
     }
     return true;
 }
+
+}  // namespace watch

@@ -8,6 +8,8 @@
 
 #include "llmc/base/files.h"
 
+inline namespace watch {
+
 // Identity, size and time of a file; equal for a file that has not changed.
 struct FileState {
     uint64_t device = 0, inode = 0, size = 0;
@@ -41,3 +43,5 @@ private:
 
     bool same_file(int fd);
 };
+
+}  // namespace watch

@@ -7,6 +7,8 @@
 #include "llmc/base/terminal.h"
 #include "llmc/train/watch/watch_service.h"
 
+inline namespace watch {
+
 static constexpr int kMostThreads = 96;         // requests at once
 
 int watch_runs(const std::string& root, const PagePlace& place) {
@@ -30,3 +32,5 @@ int watch_runs(const std::string& root, const PagePlace& place) {
                 .end = [&] { watcher.stop(); }});
     return kExitDone;
 }
+
+}  // namespace watch

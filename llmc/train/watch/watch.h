@@ -7,5 +7,9 @@
 
 #include "llmc/train/serve/serve.h"
 
+inline namespace watch {
+
 // Serves until a signal asks for the end. Prints the address.
 int watch_runs(const std::string& folder, const PagePlace& place);
+
+}  // namespace watch

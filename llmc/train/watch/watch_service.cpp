@@ -6,6 +6,8 @@
 
 #include "llmc/train/serve/serve.h"
 
+inline namespace watch {
+
 static constexpr double kMostPoints = 20000;
 
 HttpAnswer WatchService::events() {
@@ -53,3 +55,5 @@ std::string metrics_text(Watcher& watcher) {
     }
     return prometheus_text(all);
 }
+
+}  // namespace watch

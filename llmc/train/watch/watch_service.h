@@ -6,6 +6,8 @@
 #include "llmc/train/serve/http.h"
 #include "llmc/train/watch/watcher.h"
 
+inline namespace watch {
+
 struct WatchService {
     Watcher& watcher;
     std::atomic<int> streams = 0;       // pages that listen
@@ -19,3 +21,5 @@ private:
 };
 
 std::string metrics_text(Watcher& watcher);         // of all runs
+
+}  // namespace watch

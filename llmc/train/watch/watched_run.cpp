@@ -15,6 +15,8 @@
 #include "llmc/train/save/run_folder.h"
 #include "llmc/train/watch/ranks.h"
 
+inline namespace watch {
+
 static constexpr uint64_t kShortFile = 1 << 21;     // read in full at once, without a first view
 static constexpr size_t kLooks = 300, kLook = 4096;     // of a first view: places, and bytes of each
 static constexpr size_t kMostText = 1 << 20;
@@ -252,3 +254,5 @@ std::string rows_json(WatchedRun& run, const std::string& folder, double from, d
     }
     return JsonObject().add("run", run.name).raw("train", columns_json(part.train)).str();
 }
+
+}  // namespace watch

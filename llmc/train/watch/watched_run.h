@@ -7,6 +7,8 @@
 #include "llmc/train/watch/history.h"
 #include "llmc/train/watch/tail.h"
 
+inline namespace watch {
+
 struct WatchedRun {
     const uint64_t id;                  // unique in a Watcher, never 0
     const std::string name;             // shown: the path below the folder, "." the folder itself
@@ -65,3 +67,5 @@ std::string run_json(WatchedRun& run, SentRun& sent, size_t most = SIZE_MAX);
 // Train rows of the steps from..to, about `points` at most, as a run's JSON object.
 // REQUIRES: steps grow along the file.
 std::string rows_json(WatchedRun& run, const std::string& folder, double from, double to, size_t points);
+
+}  // namespace watch

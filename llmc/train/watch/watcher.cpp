@@ -17,6 +17,8 @@
 #include "llmc/base/progress.h"
 #include "llmc/base/terminal.h"
 
+inline namespace watch {
+
 static constexpr int kDeepestFolder = 8;
 static constexpr size_t kMostRuns = 10000, kMostReaders = 4, kEventBytes = 1 << 18;
 static constexpr size_t kPictureRows = 20000;   // of all runs, in the first picture of a page
@@ -231,3 +233,5 @@ bool PageFeed::next(std::string& out) {
     spoke = now;
     return true;
 }
+
+}  // namespace watch

@@ -10,6 +10,8 @@
 #include "llmc/base/progress.h"
 #include "llmc/train/watch/watched_run.h"
 
+inline namespace watch {
+
 using Runs = std::map<std::string, std::shared_ptr<WatchedRun>>;       // by name
 
 // Folders below a folder that hold a metrics.jsonl: name -> path, as in WatchedRun. Symbolic links, hidden
@@ -65,3 +67,5 @@ struct PageFeed {
     // The same; without news waits up to a second for a change. False: the watcher stops.
     bool next(std::string& out);
 };
+
+}  // namespace watch

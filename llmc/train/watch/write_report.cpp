@@ -11,6 +11,8 @@
 #include "llmc/train/report/embedded.h"
 #include "llmc/train/watch/watched_run.h"
 
+inline namespace watch {
+
 static constexpr size_t kMostRows = 2000;
 static constexpr std::string_view kNoData = "id=\"data\">null<";     // of the live page
 
@@ -72,3 +74,5 @@ int write_report(const std::vector<std::string>& folders, std::string file) {
     print("\n");
     return kExitDone;
 }
+
+}  // namespace watch

@@ -6,6 +6,21 @@
 #include "llmc/base/console.h"
 #include "llmc/base/host/machine.h"
 
+#ifdef HAVE_DNNL
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <unordered_map>
+#include <vector>
+#endif
+
+inline namespace onednn {
+
 #ifndef HAVE_DNNL
 
 bool dnnl_computes(DType) { return false; }
@@ -19,17 +34,6 @@ void dnnl_product(const Product&, const ProductTensors&, std::byte*, int) {
 }
 
 #else
-
-#include <omp.h>
-
-#include <algorithm>
-#include <atomic>
-#include <cstring>
-#include <memory>
-#include <mutex>
-#include <oneapi/dnnl/dnnl.hpp>
-#include <unordered_map>
-#include <vector>
 
 using dnnl::memory;
 
@@ -229,3 +233,5 @@ std::string matmul_library() {
 }
 
 #endif
+
+}  // namespace onednn

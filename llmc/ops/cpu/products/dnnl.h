@@ -9,6 +9,8 @@
 
 #include "llmc/base/numbers/dtype.h"
 
+inline namespace onednn {
+
 // C = A B (+ bias) (+ C).   (m, n) = (m, k) (k, n);  each may be columns of a wider matrix
 struct Product {
     int64_t m, n, k;
@@ -43,3 +45,5 @@ struct ProductTensors {
     const void *a, *b, *bias;
 };
 void dnnl_product(const Product& p, const ProductTensors& t, std::byte* scratch, int threads);
+
+}  // namespace onednn

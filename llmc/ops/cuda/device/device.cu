@@ -2,6 +2,8 @@
 #include "llmc/ops/cuda/device/guard.h"
 #include "llmc/ops/cuda/device/runtime.h"
 
+inline namespace gpu {
+
 // The device of this thread.
 static CudaDevice open_device() {
     CudaDevice device;
@@ -28,3 +30,5 @@ CudaDevice& cuda_device() {
     thread_local CudaDevice device = open_device();
     return device;
 }
+
+}  // namespace gpu

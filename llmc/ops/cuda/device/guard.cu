@@ -13,6 +13,8 @@
 #define CUDA_ARCHS "sm_80, PTX"
 #endif
 
+inline namespace gpu {
+
 // FLOOR none
 static __global__ void nothing_kernel() {}
 void run_nothing() { launch(nothing_kernel, dim3(1), dim3(32), 0, {}); }
@@ -88,3 +90,5 @@ void check_kernels_run_on(int device) {
                 make, old_driver ? "\n       or install a newer driver, which compiles the PTX" : "");
     CUDA_CHECK(error);
 }
+
+}  // namespace gpu

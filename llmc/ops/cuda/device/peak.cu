@@ -2,6 +2,8 @@
 // ones; the figures here are dense.
 #include "llmc/ops/cuda/device/peak.h"
 
+inline namespace gpu {
+
 namespace {
 
 // Data centre and workstation: as stated, whatever clock the power limit leaves.
@@ -54,3 +56,5 @@ double peak_tflops(std::string_view name, int processors) {
     }
     return 0;
 }
+
+}  // namespace gpu

@@ -2,6 +2,8 @@
 
 #include <map>
 
+inline namespace gpu {
+
 void launch_prepare(const void* kernel, size_t shared_bytes) {
     limit_queue();
     if (shared_bytes == 0) return;
@@ -20,3 +22,5 @@ void launch_check(cudaError_t error, const void* kernel, dim3 grid, dim3 block, 
     CHECK(false, "kernel {}<<<({}, {}, {}), ({}, {}, {}), {} bytes of shared memory>>>: {}", name, grid.x,
           grid.y, grid.z, block.x, block.y, block.z, shared_bytes, cudaGetErrorString(error));
 }
+
+}  // namespace gpu

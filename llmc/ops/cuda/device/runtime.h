@@ -19,6 +19,8 @@
               cudaGetErrorName(error_));                                                                  \
     } while (0)
 
+inline namespace gpu {
+
 // The device of this rank. Set up by the first call of cuda_device() on the rank's thread.
 struct CudaDevice {
     int index = -1;
@@ -84,3 +86,5 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, co
     }, values);
     if (launch_observer) launch_observer->after(launch_observer->self, entry);
 }
+
+}  // namespace gpu

@@ -1,5 +1,7 @@
 #include "llmc/ops/cuda/device/waiting.h"
 
+inline namespace gpu {
+
 // With nothing to look for meanwhile, the driver waits. A lost rank may have ended the awaited kernels: the
 // last look tells.
 template <class Query, class Block> static void wait_for_device(Query query, Block block) {
@@ -34,3 +36,5 @@ void limit_queue() {
     else CUDA_CHECK(cudaEventCreateWithFlags(&mark, cudaEventDisableTiming));
     CUDA_CHECK(cudaEventRecord(mark, device.compute));
 }
+
+}  // namespace gpu

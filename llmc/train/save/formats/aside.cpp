@@ -13,6 +13,8 @@
 #include "llmc/base/context.h"
 #include "llmc/base/files.h"
 
+inline namespace formats {
+
 namespace fs = std::filesystem;
 
 static std::vector<std::string> names_in(const std::string& folder) {
@@ -93,3 +95,5 @@ void Aside::put_in_place() {
             remove_file(file);
     for (const std::string& name : names) move(copy + "/" + name, path + "/" + name);
 }
+
+}  // namespace formats

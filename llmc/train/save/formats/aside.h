@@ -6,6 +6,8 @@
 
 #include "llmc/train/save/formats/format.h"
 
+inline namespace formats {
+
 struct Aside {
     const Format& format;
     std::string path;           // of the export
@@ -23,3 +25,5 @@ struct Aside {
     // file is renamed; config.json goes first and comes last: half an export does not look like a model.
     void put_in_place();
 };
+
+}  // namespace formats

@@ -1,6 +1,8 @@
 // The classes of transformers that this program reads and writes: a table each.
 #include "llmc/train/save/formats/format_hf.h"
 
+inline namespace formats {
+
 using enum FormatKey::Use;
 
 static HfClass gpt2() {
@@ -141,3 +143,5 @@ std::vector<const ForeignKind*> hf_kinds() {
     for (const HfClass& c : hf_classes()) kinds.push_back(&c.kind);
     return kinds;
 }
+
+}  // namespace formats

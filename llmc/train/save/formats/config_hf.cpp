@@ -7,6 +7,8 @@
 #include "llmc/base/check.h"
 #include "llmc/train/save/formats/format_hf.h"
 
+inline namespace formats {
+
 const HfClass& hf_class_of(const Json& config, const std::string& path) {
     const Json* type = config.find("model_type");
     for (const HfClass& c : hf_classes())
@@ -233,3 +235,5 @@ std::string hf_config_json(const HfClass& c, const OwnModel& m, const char* dtyp
     members.emplace_back("eos_token_id", std::move(end));
     return to_text(std::move(members), 2) + "\n";
 }
+
+}  // namespace formats

@@ -7,6 +7,8 @@
 
 #include "llmc/base/check.h"
 
+inline namespace formats {
+
 size_t row_there(Rows order, size_t row, size_t D) {
     const size_t head = row / D * D, channel = row % D;
     if (order == Rows::Swapped) return head + (channel + D / 2) % D;
@@ -73,3 +75,5 @@ void remove_file(const std::string& path) {
     CHECK_INPUT(unlink(path.c_str()) == 0 || errno == ENOENT, "{}: cannot be removed: {}", path,
                 strerror(errno));
 }
+
+}  // namespace formats

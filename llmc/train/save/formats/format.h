@@ -16,6 +16,8 @@
 #include "llmc/io/text/tokenizer.h"
 #include "llmc/model/layout.h"
 
+inline namespace formats {
+
 inline constexpr const char* kProgram = "train_gpt";          // an export says that this program wrote it
 
 // A model to export.
@@ -122,3 +124,5 @@ template <class F> void for_each_slice(const Tensor& t, F&& f) {
         f(row, rows);
     }
 }
+
+}  // namespace formats

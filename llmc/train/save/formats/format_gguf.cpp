@@ -9,6 +9,8 @@
 #include "llmc/io/files/gguf.h"
 #include "llmc/io/text/tokenizer_gguf.h"
 
+inline namespace formats {
+
 static constexpr const char* kName = "general.name";
 
 std::vector<const ForeignKind*> kinds_of_gguf() {
@@ -165,3 +167,5 @@ extern const Format kGguf = {.prefix = "gguf", .place = "FILE",
                                            "rounded otherwise.\n       Convert the model again, with the "
                                            "two of one type",
                              .meant = meant_as_gguf};
+
+}  // namespace formats

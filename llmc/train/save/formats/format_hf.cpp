@@ -11,6 +11,8 @@
 #include "llmc/io/files/safetensors.h"
 #include "llmc/io/text/tokenizer_pipeline.h"
 
+inline namespace formats {
+
 bool transposed(const HfClass& c, const Tensor& t) {
     return c.transposed && t.layer >= 0 && t.param.whole_cols > 1;
 }
@@ -249,3 +251,5 @@ extern const Format kHf = {.prefix = "hf", .place = "DIR",
                            .other_head = "which it says is the head (tie_word_embeddings = true, or no word "
                                          "of it).\n       Set tie_word_embeddings to what the model is",
                            .meant = meant_as_hf};
+
+}  // namespace formats

@@ -8,6 +8,8 @@
 #include "llmc/io/files/safetensors.h"
 #include "llmc/train/save/formats/kind.h"
 
+inline namespace formats {
+
 struct HfClass {
     ForeignKind kind;
     const char* prefix;         // written before each name but the head's; a file may leave it out
@@ -39,3 +41,5 @@ void read_elements(const HfWeights::Place& from, size_t first, size_t count, flo
 void check_dtype(const HfWeights::Place& tensor);
 
 ForeignModel open_hf(const std::string& dir, Opens opens);
+
+}  // namespace formats

@@ -10,6 +10,8 @@
 #include "llmc/base/numbers/dtype.h"
 #include "llmc/train/save/formats/kind.h"
 
+inline namespace formats {
+
 static constexpr int32_t kMagic = 20240326, kFp32 = 3, kBf16 = 5;
 static constexpr size_t kHeader = 256;
 
@@ -141,3 +143,5 @@ extern const Format kLlmc = {.prefix = "llmc", .place = "FILE",
                              .kinds = kinds_of_llmc, .files = files_of_llmc,
                              .is_own = is_own_llmc, .head = nullptr, .other_head = nullptr,
                              .meant = meant_as_llmc};
+
+}  // namespace formats

@@ -8,6 +8,8 @@
 #include "llmc/train/save/formats/aside.h"
 #include "llmc/train/save/formats/kind.h"
 
+inline namespace formats {
+
 // The table; each row is in the file of its name.
 extern const Format kHf, kGguf, kLlmc;
 static const Format* const kFormats[] = {&kHf, &kGguf, &kLlmc};
@@ -127,3 +129,5 @@ void export_to(const OwnModel& m, const std::string& to,
 std::vector<std::string> files_of_export(const std::string& to) {
     return format_of(to)->files(path_of(to));
 }
+
+}  // namespace formats

@@ -9,6 +9,8 @@
 
 #include "llmc/train/save/formats/format.h"
 
+inline namespace formats {
+
 const Format* format_of(const std::string& name);               // of "PREFIX:PATH"; null: no format's
 std::string path_of(const std::string& name);                   // behind the colon
 std::string list_of_formats(const char* between);               // "hf:DIR, gguf:FILE, ..."
@@ -32,3 +34,5 @@ bool replaces_export(const std::string& to, const ModelConfig& model, bool overw
 void export_to(const OwnModel& m, const std::string& to,
                const std::function<void(const std::string& copy)>& verify = nullptr);
 std::vector<std::string> files_of_export(const std::string& to);     // every file that an export may write
+
+}  // namespace formats

@@ -12,6 +12,8 @@
 #include "llmc/io/text/tokenizer_gguf.h"
 #include "llmc/train/save/formats/format_gguf.h"
 
+inline namespace formats {
+
 // 1e-5, not the double nearest to the FP32 nearest to 1e-5. JSON has no text for NaN and infinity.
 static Json shortest(float x) {
     return std::isfinite(x) ? parse_json(fmt::format("{}", x)) : Json(double(x));
@@ -170,3 +172,5 @@ ForeignModel open_gguf(const std::string& path, Opens) {
     };
     return m;
 }
+
+}  // namespace formats

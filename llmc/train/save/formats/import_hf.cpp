@@ -9,6 +9,8 @@
 #include "llmc/base/json_file.h"
 #include "llmc/train/save/formats/format_hf.h"
 
+inline namespace formats {
+
 // ---------------------------------------------------------------------------------------------------------
 // names
 
@@ -143,3 +145,5 @@ ForeignModel open_hf(const std::string& dir, Opens opens) {
     };
     return m;
 }
+
+}  // namespace formats

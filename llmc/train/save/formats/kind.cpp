@@ -8,6 +8,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/config/fields.h"
 
+inline namespace formats {
+
 static std::optional<Field> field_of(Config& cfg, const std::string& setting) {
     for (const Field& f : fields(cfg))
         if (f.section == "model" && f.key == setting) return f;
@@ -189,3 +191,5 @@ size_t kind_for(const ModelConfig& m, const std::vector<const ForeignKind*>& kin
         if (in_the_way(m, *kinds[i]).empty()) return i;
     fatal(kExitInternal, __FILE__, __LINE__, "no kind of {} holds the model", list_of_ids(kinds));
 }
+
+}  // namespace formats

@@ -7,6 +7,8 @@
 #include "llmc/base/json_value.h"
 #include "llmc/train/save/formats/format.h"
 
+inline namespace formats {
+
 // A key of a format's file.
 //
 //     setting of `model`   values: defaults, first for a missing key, last for null; empty: key required
@@ -69,3 +71,5 @@ template <class F> void for_each_foreign(const ForeignKind& kind, const ModelCon
             for (const ForeignTensor& p : foreign_tensors(kind.tensors, kind.blocks, t)) f(p, t);
         }
 }
+
+}  // namespace formats

@@ -1,6 +1,8 @@
 // The architectures of llama.cpp that this program reads and writes: a table each.
 #include "llmc/train/save/formats/format_gguf.h"
 
+inline namespace formats {
+
 using enum FormatKey::Use;
 
 static ForeignKind gpt2_kind() {
@@ -87,3 +89,5 @@ const std::vector<ForeignKind>& gguf_kinds() {
     static const std::vector<ForeignKind> kinds = {gpt2_kind(), llama_kind(), qwen3_kind(), qwen2_kind()};
     return kinds;
 }
+
+}  // namespace formats

@@ -10,6 +10,8 @@
 #include "llmc/train/save/formats/format_hf.h"
 #include "llmc/base/numbers/half.h"
 
+inline namespace formats {
+
 static constexpr size_t kMostFiles = 10000;
 
 // Tensor and file. A name in an index is a plain one: a file of the folder.
@@ -95,3 +97,5 @@ void read_elements(const HfWeights::Place& from, size_t first, size_t count, flo
     else if (dtype == "F16") read_as<half>(from, first, count, out);
     else read_as<double>(from, first, count, out);
 }
+
+}  // namespace formats
