@@ -9,6 +9,7 @@
 #   - the CUDA kernels in the emulation: every access checked; each architecture; random order, copies at
 #     issue, lazy streams; the share of their lines that ran. What nvcc makes of them, where it is, for every
 #     GPU (ASSEMBLE_FOR="sm_80 sm_90": for these)
+#   - one definition of each type in the whole program, as the linker sees it (-flto -Wodr)
 #   - fuzzers, FUZZ_SECONDS (60) each
 #   - the whole lattice of meshes, and 30 of them under mpirun; every preset's walk on each of seven meshes
 #   - every way to die in every phase, of processes and threads; two nodes, and every way to lose one
@@ -153,6 +154,14 @@ assembler() {
     timeout "$limit" make -s --no-print-directory ptxas ${ASSEMBLE_FOR:+GPUS="$ASSEMBLE_FOR"}
 }
 
+definitions() {
+    if plain_make BUILD="$out/definitions" CXXFLAGS="-O0 -flto" LDFLAGS="-O0 -flto=$jobs -Werror=odr" \
+        "$out/definitions/train_gpt" >"$out/definitions-build.log" 2>&1; then echo "1 passed, 0 failed"
+    else grep -A20 -m1 odr "$out/definitions-build.log" || tail -n 30 "$out/definitions-build.log"
+         echo "0 passed, 1 failed"
+    fi
+}
+
 lattice() {
     local targets=(build/cpu-native/test/{lattice,walk,emulated_walk})
     plain_make "${targets[@]}" >"$out/lattice-build.log" 2>&1 ||
@@ -255,7 +264,7 @@ if [ $# != 0 ]; then
     parts=("$@")
     lane "$@"
 else
-    compiled=(assembler sanitizers portable races)
+    compiled=(assembler definitions sanitizers portable races)
     native=(emulation slow_bf16 reference tokenizers smollm2 scores reports fuzzers)
     last=()
     if ! few; then native+=(deaths nodes crashes floats) last=(lattice); fi
