@@ -22,9 +22,9 @@ struct Mesh { int dp, tp, pp, virtual_stages = 1; };
 static Ran trained(const string& name, const string& args) {
     json changes = text_config();
     changes.merge_patch({{"model", {{"layers", 4}, {"heads", 4}, {"channels", 64}, {"context", 13}}},
-                         {"train", {{"steps", 2}, {"batch_tokens", 4 * 13}, {"micro_batch", 1}}},
-                         {"eval", {{"every", 2}, {"batches", 1}}},
-                         {"sample", {{"every", 2}, {"tokens", 3}, {"temperature", 0}}},
+                         {"train", {{"steps", 1}, {"batch_tokens", 4 * 13}, {"micro_batch", 1}}},
+                         {"eval", {{"every", 1}, {"batches", 1}}},
+                         {"sample", {{"every", 1}, {"tokens", 3}, {"temperature", 0}}},
                          {"checkpoint", {{"every", 0}}}});
     return run("EMU_HOST=refuse EMU_COMMS=" + folder("communicators") + " " + build_folder() +
                "/emulated/train_gpt " + tiny_program_config(name, changes) + " --run.precision=fp32 " + args);
@@ -81,7 +81,7 @@ TEST(every_mesh_trains_and_generates_as_one_rank) {
     const Ran ran = trained("one", "");
     EXPECT(ran.code == 0, "one rank: exit code %d, '%s'", ran.code, ran.err.c_str());
     const Outcome one = outcome_of("one");
-    EXPECT(one.figures.size() == 6 && rows_of("one", "sample").size() == 1, "%zu figures, texts %s",
+    EXPECT(one.figures.size() == 4 && rows_of("one", "sample").size() == 1, "%zu figures, texts %s",
            one.figures.size(), one.texts.c_str());
     const char* const which = getenv("LATTICE");
     const bool every = which && !strcmp(which, "all");
@@ -111,7 +111,7 @@ TEST(muon_trains_as_one_rank) {
 // ---------------------------------------------------------------------------------------------------------
 // kinds of models
 
-// A kind of test/kinds.h with sizes that kernels take: two steps of two micro-batches.
+// A kind of test/kinds.h with sizes that kernels take: a step of two micro-batches, and a validation after.
 static string kind_config(const string& name, size_t kind, const json& data) {
     Config cfg;
     cfg.model.layers = 3, cfg.model.heads = 2, cfg.model.channels = 64;
@@ -122,9 +122,9 @@ static string kind_config(const string& name, size_t kind, const json& data) {
     cfg.model.head_channels = up(cfg.model.head_channels, 16);
     cfg.model.ffn_channels = up(cfg.model.ffn_channels, 8);
     return tiny_program_config(name, {{"model", json::parse(to_json(cfg))["model"]}, {"data", data},
-                                      {"train", {{"steps", 2}, {"batch_tokens", 4 * 21}, {"micro_batch", 2}}},
+                                      {"train", {{"steps", 1}, {"batch_tokens", 4 * 21}, {"micro_batch", 2}}},
                                       {"optimizer", {{"lr", 3e-3}, {"warmup", 0}, {"momentum_warmup", 2}}},
-                                      {"eval", {{"every", 2}, {"batches", 1}}}});
+                                      {"eval", {{"every", 1}, {"batches", 1}}}});
 }
 
 // Losses and gradient norms of a kind, by the emulated kernels or the CPU's operations.
@@ -136,7 +136,7 @@ static std::vector<double> figures_of_kind(bool emulated, size_t kind, const str
     EXPECT(ran.code == 0, "kind %zu %s: exit code %d, '%s'", kind, args.c_str(), ran.code, ran.err.c_str());
     const std::vector<double> figures = outcome_of("kind").figures;
     std::filesystem::remove_all(folder("kind"));
-    EXPECT(figures.size() == 6, "kind %zu: %zu figures", kind, figures.size());
+    EXPECT(figures.size() == 4, "kind %zu: %zu figures", kind, figures.size());
     return figures;
 }
 

@@ -9,8 +9,8 @@ using namespace test;
 
 static Ran trained(const string& name, const string& args, const string& settings = "") {
     const string config = tiny_program_config(
-        name, {{"model", {{"layers", 3}, {"context", 33}, {"vocab", 500}}},
-               {"train", {{"steps", 3}, {"batch_tokens", 132}, {"micro_batch", 1}}},
+        name, {{"model", {{"layers", 3}, {"context", 17}, {"vocab", 500}}},
+               {"train", {{"steps", 3}, {"batch_tokens", 68}, {"micro_batch", 1}}},
                {"eval", {{"every", 3}, {"batches", 1}}},
                {"checkpoint", {{"every", 3}}}});
     return run("EMU_HOST=refuse " + settings + " " + build_folder() + "/emulated/train_gpt " + config +

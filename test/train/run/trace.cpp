@@ -175,10 +175,11 @@ TEST(the_lane_of_every_rank_covers_the_step) {
         const string name = string("covered_") + s.name, config = tiny_program_config(name);
         const Ran ran = train_gpt(config, fmt::format("{} --parallel.ranks={} --parallel.transport=threads "
                                                       "--eval.every=0 --train.batch_tokens=16384 "
-                                                      "'--log.trace=[2,4,6,8,10]'", s.args, s.ranks));
+                                                      "--train.steps=6 '--log.trace=[2,4,6]'", s.args,
+                                                      s.ranks));
         EXPECT(ran.code == 0, "%s: code %d, '%s'", s.name, ran.code, ran.err.c_str());
         for (int r = 0; r < s.ranks; r++) {
-            const double share = median_share(name, r, {2, 4, 6, 8, 10});
+            const double share = median_share(name, r, {2, 4, 6});
             EXPECT(std::abs(share - 1) < 0.05, "%s, rank %d: %g of the step", s.name, r, share);
         }
     }

@@ -83,8 +83,8 @@ TEST(going_on_at_every_step_is_bitwise) {
         train(m, straight, "", 20, [](int64_t) { return true; });
         const auto expected = shares_of(straight + "/step_20");
         EXPECT(int(expected.size()) == m.ranks + 1, "%s: %zu files", m.text().c_str(), expected.size());
-        // several ranks, after the first steps and some later ones; AddressSanitizer is eight times slower
-        for (int k = 0; k < 20; k += test::kAddressSanitizer ? 9 : m.ranks > 1 && k > 2 ? 8 : 1) {
+        // fp64, and several ranks after their first steps: some steps. AddressSanitizer is eight times slower
+        for (int k = 0; k < 20; k += test::kAddressSanitizer || kIsFp64 ? 9 : m.ranks > 1 && k > 2 ? 8 : 1) {
             const std::string again = fresh("again");
             train(m, again, straight + "/step_" + std::to_string(k), 20, [](int64_t) { return false; });
             EXPECT(shares_of(again + "/step_20") == expected, "%s: resumed at %d", m.text().c_str(), k);

@@ -97,7 +97,11 @@ TEST_IF(kIsFp64, every_mesh_measures_what_one_rank_measures) {
         for (Point p : {Point{4, 1, 1}, {1, 2, 1}, {1, 1, 2}, {2, 2, 2}, {1, 4, 2}}) {
             p.kind = kind, p.muon = muon;
             p.recompute = levels[turn++ % 3];
-            for (p.zero = 0; p.zero < (p.dp > 1 ? 4 : 1); p.zero++) expect_same(p, run(p), one_rank);
+            for (p.zero = 0; p.zero < 4; p.zero++) {
+                // ZeRO does not know the kind: with others than the first, a stage each
+                const bool taken = p.dp > 1 && (kind == 0 || p.zero == turn % 4);
+                if (p.zero == 0 || taken) expect_same(p, run(p), one_rank);
+            }
         }
         Point p{4, 1, 1, 2};
         p.kind = kind, p.muon = muon, p.zero_group = 2, p.micro_batch = 3;

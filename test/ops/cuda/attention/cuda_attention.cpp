@@ -141,14 +141,14 @@ TEST(order_changes_no_bit) {
 }
 
 TEST(moves_no_more_than_its_floor) {
-    for (const int D : {48, 64, 112}) EXPECT_FLOORS([=] { run({1, 160, 160, 1, D, 0, 0}); });
+    for (const int D : {48, 64, 112}) EXPECT_FLOORS([=] { run({1, 96, 96, 1, D, 0, 0}); });
     EXPECT_FLOORS([=] { run({1, 60, 60, 1, 200, 0, 0}); });
-    EXPECT_FLOORS([=] { run({1, 160, 160, 4, 64, 0, 0, 2}); });
-    for (const int window : {1, 40, 64})
-        for (const int D : {48, 64, 112}) EXPECT_FLOORS([=] { run({1, 160, 160, 2, D, 0, 0, 2, window}); });
+    EXPECT_FLOORS([=] { run({1, 160, 160, 2, 48, 0, 0, 2}); });
+    for (const auto& [D, window] : {std::pair{48, 1}, {64, 40}, {112, 64}})
+        EXPECT_FLOORS([=] { run({1, 96, 96, 2, D, 0, 0, 2, window}); });
     EXPECT_FLOORS([=] { run({1, 60, 60, 2, 256, 0, 0, 2, 20}); });
     EXPECT_FLOORS([=] { run({1, 5, 160, 2, 48, 155, 0, 1, 40}); });
-    EXPECT_FLOORS([=] { run({1, 160, 160, 2, 48, 0, 0, 2, 0, 60}); });
+    EXPECT_FLOORS([=] { run({1, 96, 96, 2, 48, 0, 0, 2, 0, 40}); });
 }
 
 TEST(a_window_over_everything_changes_no_bit) {
