@@ -62,8 +62,7 @@ struct Busy { std::string lane; std::vector<std::pair<int, double>> until; };   
 }  // namespace
 
 static void add_flights(ChromeProcess& p, std::vector<Flight> flights) {
-    std::stable_sort(flights.begin(), flights.end(),
-                     [](const Flight& a, const Flight& b) { return a.begin < b.begin; });
+    std::ranges::stable_sort(flights, {}, &Flight::begin);
     std::vector<Busy> all;
     for (const Flight& f : flights) {
         auto busy = std::find_if(all.begin(), all.end(), [&](const Busy& b) { return b.lane == f.lane; });

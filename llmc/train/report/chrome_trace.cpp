@@ -21,8 +21,7 @@ static std::string metadata(int pid, int tid, const char* what, const JsonObject
 static double rounded(double seconds) { return std::round(8e6 * seconds) / 8; }
 
 std::string chrome_lines(int pid, ChromeProcess p, double origin) {
-    std::stable_sort(p.events.begin(), p.events.end(),
-                     [](const ChromeEvent& a, const ChromeEvent& b) { return a.begin < b.begin; });
+    std::ranges::stable_sort(p.events, {}, &ChromeEvent::begin);
     const auto named = [](const std::string& name) { return JsonObject().add("name", name); };
     std::string lines = metadata(pid, 0, "process_name", named(p.name));
     lines += metadata(pid, 0, "process_sort_index", JsonObject().add("sort_index", pid));
@@ -42,31 +41,25 @@ namespace {
 struct Line { double time; std::string_view text; };
 }  // namespace
 
+// Names come before all events.
 static double time_of(std::string_view line) {
-    double time = 0;
-    std::from_chars(line.data() + kTime.size(), line.data() + line.size(), time);
+    double time = -INFINITY;
+    if (line.starts_with(kTime)) std::from_chars(line.data() + kTime.size(), line.data() + line.size(), time);
     return time;
 }
 
 std::string chrome_trace(std::span<const std::string> processes) {
-    std::vector<Line> events;
-    std::string names;
-    size_t bytes = 0;
-    for (const std::string& text : processes) {
+    std::vector<Line> lines;
+    std::string file = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+    size_t bytes = file.size() + 16;
+    for (const std::string_view text : processes) {
+        for (size_t at = 0, end; (end = text.find('\n', at)) != text.npos; at = end + 1)
+            lines.push_back({time_of(text.substr(at, end - at)), text.substr(at, end - at)});
         bytes += text.size();
-        for (size_t at = 0; at < text.size();) {
-            const size_t end = std::min(text.find('\n', at), text.size());
-            const std::string_view line = std::string_view(text).substr(at, end - at);
-            if (line.starts_with(kTime)) events.push_back({time_of(line), line});
-            else names.append(line).append(",\n");
-            at = end + 1;
-        }
     }
-    std::stable_sort(events.begin(), events.end(),
-                     [](const Line& a, const Line& b) { return a.time < b.time; });
-    std::string file = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n" + names;
-    file.reserve(file.size() + bytes + events.size() + 16);
-    for (const Line& line : events) file.append(line.text).append(",\n");
+    std::ranges::stable_sort(lines, {}, &Line::time);
+    file.reserve(bytes + lines.size());
+    for (const Line& line : lines) file.append(line.text).append(",\n");
     if (file.ends_with(",\n")) file.resize(file.size() - 2);
     return file + "\n]}\n";
 }
