@@ -1,9 +1,9 @@
 // A disk in memory with the states after a power cut.
 //
 // Certainly on the medium: the content of a file up to its last sync; the entries of a folder up to its last
-// sync. Later writes and entries may be there or not, each by itself and in any order; a write may also be
-// torn, and a lost write reads as zeros. Files removed from a renamed folder are gone under the old name,
-// too.
+// sync, of which a rename of the folder is none. Later writes and entries may be there or not, each by itself
+// and in any order; a write may also be torn, and a lost write reads as zeros. Files removed from a renamed
+// folder are gone under the old name, too.
 #pragma once
 #include <algorithm>
 #include <cerrno>
@@ -19,7 +19,13 @@ namespace test {
 struct SimulatedDisk {
     struct Write { uint64_t at; std::string data; };
     struct File { std::string content, durable; std::vector<Write> pending; };
-    struct Entry { std::string path; std::shared_ptr<File> file; bool folder = false; };    // neither: gone
+    // Neither file nor folder: gone. from: what is there is renamed.
+    struct Entry {
+        std::string path;
+        std::shared_ptr<File> file;
+        bool folder = false;
+        std::string from = {};
+    };
     using Tree = std::map<std::string, Entry>;
 
     Tree tree, durable;
@@ -37,9 +43,22 @@ struct SimulatedDisk {
         for (const Entry& e : entries) apply(tree, e);
         pending.push_back(std::move(entries));
     }
+    static bool is_in(const std::string& path, const std::string& folder) {
+        return path == folder || path.starts_with(folder + "/");
+    }
     static void apply(Tree& t, const Entry& e) {
-        if (e.file || e.folder) t[e.path] = e;
+        if (!e.from.empty()) move(t, e.from, e.path);
+        else if (e.file || e.folder) t[e.path] = e;
         else t.erase(e.path);
+    }
+    static void move(Tree& t, const std::string& from, const std::string& to) {
+        std::vector<Entry> moved;
+        for (const auto& [path, e] : t) if (is_in(path, from)) moved.push_back(e);
+        for (Entry& e : moved) {
+            t.erase(e.path);
+            e.path = to + e.path.substr(from.size());
+            t[e.path] = e;
+        }
     }
     int make(const std::string& path, int* file) {
         if (tree.count(path)) return EEXIST;
@@ -49,16 +68,10 @@ struct SimulatedDisk {
         return 0;
     }
     int rename(const std::string& from, const std::string& to) {
-        std::vector<Entry> moved;
-        for (const auto& [path, e] : tree)
-            if (path == from || path.starts_with(from + "/")) {
-                moved.push_back({path, nullptr, false});
-                moved.push_back({to + path.substr(from.size()), e.file, e.folder});
-            }
-        if (moved.empty()) return ENOENT;
+        if (!tree.count(from)) return ENOENT;
         const auto inside = tree.lower_bound(to + "/");
         if (inside != tree.end() && inside->first.starts_with(to + "/")) return ENOTEMPTY;
-        change(moved);
+        change({{to, nullptr, false, from}});
         former[to] = from;
         return 0;
     }
@@ -74,14 +87,25 @@ struct SimulatedDisk {
     }
     // Entries directly in the folder, and nothing else, are on the medium now.
     int sync_folder(const std::string& path) {
+        const auto name = former.find(path);
         std::vector<std::vector<Entry>> left;
         for (const auto& entries : pending) {
-            const bool covered = parent(entries[0].path) == path;
+            const std::string folder = parent(entries[0].path);
+            const bool covered = folder == path || (name != former.end() && folder == name->second);
             if (!covered) { left.push_back(entries); continue; }
-            for (const Entry& e : entries) apply(durable, e);
+            for (const Entry& e : entries) {
+                apply(durable, e);
+                if (!e.from.empty()) rename_all(left, e.from, e.path);
+            }
         }
         pending = left;
         return 0;
+    }
+    // Changes before a rename that is on the medium: theirs is the new name.
+    static void rename_all(std::vector<std::vector<Entry>>& changes, const std::string& from,
+                           const std::string& to) {
+        for (auto& entries : changes)
+            for (Entry& e : entries) if (is_in(e.path, from)) e.path = to + e.path.substr(from.size());
     }
     void sync(File& f) { f.durable = f.content, f.pending.clear(); }
 
