@@ -36,7 +36,7 @@ TEST_IF(kIsFp64, gradients_are_the_slopes_of_the_loss) {
             const auto loss_beyond = [&](double h) {
                 floatX* const w = &zero.params[tensor.start];
                 const floatX before[] = {w[elements[0]], w[elements[1]], w[elements[2]]};
-                for (int k = 0; k < 3; k++) w[elements[k]] = floatX(double(before[k]) + (k + 1) * h);
+                for (int k = 0; k < 3; k++) w[elements[k]] = floatX(double(w[elements[k]]) + (k + 1) * h);
                 zero.weights_changed();
                 const double loss = loss_of(t);
                 for (int k = 0; k < 3; k++) w[elements[k]] = before[k];

@@ -169,8 +169,8 @@ TEST(moves_no_more_than_its_floor) {
         EXPECT_FLOORS([=] { run({16, C}, false, false, kKinds[0]); });
     }
     EXPECT_FLOORS([=] { run({16, each * 7 / 2}, false, false, kKinds[0]); });
-    EXPECT_FLOORS([=] { run({16, each * 5}); });
-    EXPECT_FLOORS([=] { run({16, each * 5}, false, false, kKinds[0]); });
+    EXPECT_FLOORS([=] { run({40, each * 5}); });
+    EXPECT_FLOORS([=] { run({40, each * 5}, false, false, kKinds[0]); });
 }
 
 }  // namespace PRECISION

@@ -6,6 +6,7 @@
 
 #include "llmc/base/guard/wait.h"
 #include "llmc/base/progress.h"
+#include "llmc/ops/cuda/device/guard.h"
 #include "llmc/ops/cuda/device/waiting.h"
 
 namespace PRECISION {
@@ -166,6 +167,8 @@ TEST(what_is_known_of_a_device) {
     emulator::settings = before;
 #endif
 }
+
+TEST(the_kernel_of_the_check_moves_nothing) { EXPECT_FLOORS([] { run_nothing(); }); }
 
 // Also of pinned memory, which the device reads when it comes to the copy.
 TEST(what_is_copied_to_the_device_may_change_at_once) {
