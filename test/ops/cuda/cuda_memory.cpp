@@ -54,13 +54,17 @@ TEST(lanes_wait_for_each_other_only_by_tickets) {
     std::copy(values.begin(), values.end(), host + 64);
     cuda::synchronize();
     cuda::CopyTicket stored, loaded;
-    cuda::accumulate(device, device, 64);
     cuda::start_copy_to_host(host, device, bytes);
     cuda::mark_copies(stored, CopyLane::ToHost);
     cuda::start_copy_to_device(other, host + 64, bytes);
     cuda::mark_copies(loaded, CopyLane::ToDevice);
     cuda::host_awaits_copies(loaded);
     EXPECT(host[0] == 0 && same_bits(other.host(), values));
+    cuda::host_awaits_copies(stored);
+    EXPECT(memcmp(host, values.data(), bytes) == 0);
+    cuda::accumulate(device, device, 64);
+    cuda::start_copy_to_host(host, device, bytes);
+    cuda::mark_copies(stored, CopyLane::ToHost);
     cuda::host_awaits_copies(stored);
     for (size_t i = 0; i < 64; i++) EXPECT(host[i] == 2 * values[i], "[%zu] %g", i, double(host[i]));
     cuda::host_free(host, 2 * bytes);
