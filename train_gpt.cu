@@ -26,7 +26,7 @@ static StartInfo start_info(const Config& cfg, const Model& model, const RunData
     const uint64_t evals = model.pipeline.rows_of_evaluation(data.val, cfg.eval.batches);
     return {.device = ops::device_name(), .precision = cfg.run.precision.text(), .data = data.describe(evals),
             .rows = data.describe_rows(), .threads = context.threads, .world = world.size,
-            .params = int64_t(model.zero.layout.parameters), .vocab = data.vocab,
+            .params = int64_t(model.shards.layout.parameters), .vocab = data.vocab,
             .micro_batch = cfg.train.micro_batch,
             .plan_bytes = size_t(largest_over(world, double(model.bytes()))), .bus_id = ops::device_bus_id(),
             .peak_tflops = peak_tflops(world, cfg.log), .tokens = before.tokens + rows * cfg.model.context,
@@ -69,7 +69,7 @@ int train(Config cfg, const Mesh& mesh) {
     cfg.train.micro_batch = fitting_micro_batch(cfg, mesh, samples, available_to_rank(mesh), saved_batch);
     if (origin) check_settings(cfg, *origin, data.contents, mesh.rank == 0);
     Model model(cfg, mesh, cfg.train.micro_batch, samples);         // planned, not yet allocated
-    Checkpoint checkpoint(cfg, model.zero, model.votes, model.snapshot, data.tokenizer_files);
+    Checkpoint checkpoint(cfg, model.shards, model.votes, model.snapshot, data.tokenizer_files);
     const StartInfo info = start_info(cfg, model, data, origin ? origin->state() : RunState());
     warm_up(cfg, model, model.pipeline.rows_of_evaluation(data.val, cfg.eval.batches),
             samples ? data.prompt.size() : 0);

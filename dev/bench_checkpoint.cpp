@@ -153,7 +153,7 @@ void write_and_read(Checkpoint& checkpoint, Model& model, RunState& state, const
     for (const bool loads : {first, !first}) {
         drop_cache(origin.folder);
         if (loads) t.read.push_back(seconds([&] {
-            restore(model.zero, checkpoint_state(origin.folder, origin.manifest), true);
+            restore(model.shards, checkpoint_state(origin.folder, origin.manifest), true);
         }));
         else t.plain_read.push_back(plain_read(origin.folder, model.snapshot));
     }
@@ -162,10 +162,10 @@ void write_and_read(Checkpoint& checkpoint, Model& model, RunState& state, const
 }
 
 void measure(const Config& cfg, Model& model, const std::string& dir, Times& t) {
-    Checkpoint checkpoint(cfg, model.zero, model.votes, model.snapshot, {});
+    Checkpoint checkpoint(cfg, model.shards, model.votes, model.snapshot, {});
     Steps step(cfg, model, dir);
     RunState state;
-    const auto sources = checkpoint.share.data(model.zero);
+    const auto sources = checkpoint.share.data(model.shards);
     for (int i = 0; i < kRounds; i++) {
         t.copy.push_back(seconds([&] {
             std::byte* to = model.snapshot;
@@ -221,10 +221,10 @@ void run(const std::string& dir, FILE* json) {
     const Axis alone;
     const PeakMemory memory(alone);
     model.allocate();
-    restore(model.zero, random_weights(model.zero.d, 1));
+    restore(model.shards, random_weights(model.shards.d, 1));
     Times times;
     measure(cfg, model, dir, times);
-    const Checkpoint checkpoint(cfg, model.zero, model.votes, model.snapshot, {});
+    const Checkpoint checkpoint(cfg, model.shards, model.votes, model.snapshot, {});
     const double bytes = double(checkpoint.share.bytes);
     std::filesystem::remove_all(dir);
     report(times, bytes, memory.peak(), model.bytes(), json);

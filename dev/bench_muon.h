@@ -48,7 +48,7 @@ MuonCosts muon_costs(Config cfg, int64_t tokens, int steps) {
     Model model(cfg, Mesh(), cfg.train.micro_batch, false);
     warm_up(cfg, model);
     model.allocate();
-    restore(model.zero, random_weights(model.zero.d, 1));
+    restore(model.shards, random_weights(model.shards.d, 1));
     Loader data(text, cfg.train.micro_batch, 0);
     std::vector<MuonCosts> costs;
     for (int step = 0; step < steps; step++) {

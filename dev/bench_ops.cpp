@@ -86,7 +86,7 @@ std::vector<Row> timed_steps(const Options& o, std::vector<double>& steps) {
     Model model(cfg, Mesh(), o.B, false);
     warm_up(cfg, model);
     model.allocate();
-    restore(model.zero, random_weights(model.zero.d, 1));
+    restore(model.shards, random_weights(model.shards.d, 1));
     Loader data(tokens, o.B, 0);
     std::map<std::string, size_t> known;
     std::vector<Row> rows;

@@ -45,7 +45,7 @@ void trace_cost(const char* precision, FILE* json) {
     Model model(cfg, Mesh(), cfg.train.micro_batch, false);
     warm_up(cfg, model);
     model.allocate();
-    restore(model.zero, random_weights(model.zero.d, 1));
+    restore(model.shards, random_weights(model.shards.d, 1));
     Loader data(text, cfg.train.micro_batch, 0);
     StepTrace trace(cfg, model);
     double between = 0;                                     // until the file of the last step is written

@@ -45,12 +45,12 @@ int write_folder(const std::string& init, uint64_t largest, const std::string& f
     adopt_whole_model(cfg, model_of(init));
     Model model(cfg, Mesh(), 1, true);
     model.allocate();
-    load_weights(model.zero, init);
+    load_weights(model.shards, init);
     const auto read = [&](const Tensor& t) {
-        const std::vector<real> values = whole_tensor(model.zero, t);
+        const std::vector<real> values = whole_tensor(model.shards, t);
         return std::vector<float>(values.begin(), values.end());
     };
-    export_to({.shape = cfg.model, .layout = model.zero.layout, .read = read, .tokenizer = nullptr,
+    export_to({.shape = cfg.model, .layout = model.shards.layout, .read = read, .tokenizer = nullptr,
                .bf16 = false, .largest_file = largest}, "hf:" + folder);
     return kExitDone;
 }
@@ -70,13 +70,13 @@ int write_logits(const std::string& init, const std::string& what, const std::st
     cfg.train = {.steps = 0, .batch_tokens = cfg.model.context, .micro_batch = 1, .max_skips = 0};
     Model model(cfg, Mesh(), 1, true);
     model.allocate();
-    load_weights(model.zero, init);
+    load_weights(model.shards, init);
     std::vector<int> order(model.gpt.part.layers.size());
     for (size_t l = 0; l < order.size(); l++) order[l] = int(l);
     model.zero.begin_step(order);
     model.gpt.forward(model.zero, {.tokens = ids.data(), .targets = ids.data(), .B = 1, .T = T});
 
-    const Dims& d = model.zero.d;
+    const Dims& d = model.shards.d;
     const HeadTensors<floatX> head = model.zero.head();
     NewFile file(out);
     for (int t = 0; t < T; t += model.gpt.logit_rows) {

@@ -55,8 +55,8 @@ inline Exported export_kind(const std::string& kind, const std::vector<std::stri
     Tiny t(x.cfg, true);
     t.shake();
     const auto read = t.reads();
-    for (const Tensor& tensor : t.model.zero.layout.tensors) x.values[tensor.name] = read(tensor);
-    const OwnModel own{.shape = x.cfg.model, .layout = t.model.zero.layout, .read = read,
+    for (const Tensor& tensor : t.model.shards.layout.tensors) x.values[tensor.name] = read(tensor);
+    const OwnModel own{.shape = x.cfg.model, .layout = t.model.shards.layout, .read = read,
                        .tokenizer = tokenizer, .bf16 = false, .largest_file = largest_file};
     for (const std::string& place : to) {
         check_export_kind(place, x.cfg.model);

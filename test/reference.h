@@ -73,11 +73,11 @@ struct Ours {
     Ours(Reference from, const Config& c) : ref(std::move(from)), cfg(c) {
         omp_set_num_threads(context.threads);
         model.allocate();
-        for (const Tensor& t : model.zero.layout.tensors) {
+        for (const Tensor& t : model.shards.layout.tensors) {
             ref.file.require(ref.prefix + "init." + t.name, "F32", shape_of(t.param));
             const auto init = ref.tensor<float>("init." + t.name);
             const std::vector<real> values(init.begin(), init.end());
-            set_tensor(model.zero, t, values);
+            set_tensor(model.shards, t, values);
         }
     }
 
@@ -129,16 +129,16 @@ struct Ours {
             const Batch b = batch(step);
             if (step == 0) loss(b), out["logits"] = logits();
             out["loss"].push_back(loss_and_gradients(b));
-            for (const Tensor& t : model.zero.layout.tensors) {
+            for (const Tensor& t : model.shards.layout.tensors) {
                 if (step) break;
-                const auto g = fetched(model.zero.grads + t.start, t.param.used());
+                const auto g = fetched(model.shards.grads + t.start, t.param.used());
                 out["grad." + t.name].assign(g.begin(), g.end());
             }
             enqueue_update(model, lr[size_t(step)], step);
             out["norm"].push_back(model.statistics->read().norm);
         }
-        for (const Tensor& t : model.zero.layout.tensors) {
-            const std::vector<real> w = whole_tensor(model.zero, t);
+        for (const Tensor& t : model.shards.layout.tensors) {
+            const std::vector<real> w = whole_tensor(model.shards, t);
             out["final." + t.name].assign(w.begin(), w.end());
         }
         return out;

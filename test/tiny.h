@@ -36,13 +36,13 @@ inline Config tiny_config() {
 struct Tiny {
     Config cfg;
     Model model;
-    const Dims& d = model.zero.d;
+    const Dims& d = model.shards.d;
     Dataset set;
 
     explicit Tiny(const Config& c, bool generates = false, const Mesh& mesh = Mesh())
         : cfg(c), model(cfg, mesh, c.train.micro_batch, generates) {
         model.allocate();
-        restore(model.zero, random_weights(d, uint64_t(cfg.run.seed)));
+        restore(model.shards, random_weights(d, uint64_t(cfg.run.seed)));
         const std::string path = test::temporary_directory() + "/tiny" + std::to_string(mesh.rank) + ".bin";
         test::write_shard(path, test::learnable_ids(3000, cfg.model.vocab));
         set = open_dataset("data.train", {{path}}, cfg.model.context, 1, true);
@@ -54,28 +54,28 @@ struct Tiny {
     void set_logit_rows(int n) { model.gpt.logit_rows = std::min(n, model.gpt.logit_rows); }
 
     real* masters() {
-        const StateSlot* const masters = model.zero.masters();
-        return masters ? masters->memory : reinterpret_cast<real*>(model.zero.params);
+        const StateSlot* const masters = model.shards.masters();
+        return masters ? masters->memory : reinterpret_cast<real*>(model.shards.params);
     }
     real* state(const std::string& name) const {
-        for (const StateSlot& slot : model.zero.state)
+        for (const StateSlot& slot : model.shards.state)
             if (slot.name == name) return slot.memory;
         fatal(kExitInternal, __FILE__, __LINE__, "no slot {}", name);
     }
     std::vector<real> values(const std::string& name) const {
-        for (const StateSlot& slot : model.zero.state)
+        for (const StateSlot& slot : model.shards.state)
             if (slot.name == name) return {slot.memory, slot.memory + slot.at.back()};
         fatal(kExitInternal, __FILE__, __LINE__, "no slot {}", name);
     }
-    size_t size() const { return model.zero.layout.size(); }
+    size_t size() const { return model.shards.layout.size(); }
     const Tensor& tensor(const std::string& name) const {
-        for (const Tensor& t : model.zero.layout.tensors)
+        for (const Tensor& t : model.shards.layout.tensors)
             if (t.name == name) return t;
         fatal(kExitInternal, __FILE__, __LINE__, "no tensor {}", name);
     }
 
     // A tensor of the whole model. Every rank calls this together.
-    std::vector<real> whole(const Tensor& t) const { return whole_tensor(model.zero, t); }
+    std::vector<real> whole(const Tensor& t) const { return whole_tensor(model.shards, t); }
 
     // Reads a tensor, for exports.
     auto reads() const {
@@ -90,7 +90,7 @@ struct Tiny {
         for (const Tensor& t : whole_tensors(d)) {
             std::vector<real> values = whole(t);
             for (size_t i = 0; i < values.size(); i++) values[i] += real(scale * normal(99, 7, t.global + i));
-            set_tensor(model.zero, t, values);
+            set_tensor(model.shards, t, values);
         }
     }
 };
@@ -111,7 +111,7 @@ struct Trace {
     }
     void keep_state(Tiny& t) {
         const size_t n = t.size();
-        params.assign(t.model.zero.params, t.model.zero.params + n),
+        params.assign(t.model.shards.params, t.model.shards.params + n),
             masters.assign(t.masters(), t.masters() + n);
         m = t.values("m"), v = t.values("v");
     }

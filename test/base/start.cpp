@@ -9,7 +9,7 @@ TEST(weights_begin_as_gpt2s) {
     Config cfg = tiny_config();
     cfg.model.layers = 6, cfg.model.channels = 96;
     const Tiny t(cfg);
-    for (const Tensor& tensor : t.model.zero.layout.tensors) {
+    for (const Tensor& tensor : t.model.shards.layout.tensors) {
         const std::vector<real> values = t.whole(tensor);
         const std::string name = tensor.name;
         const size_t used = tensor.param.used();

@@ -206,7 +206,7 @@ TEST(text_is_drawn_id_by_id_until_its_document_ends) {
     Tiny t(config_of(37, 257), true);
     const Tensor& wte = t.tensor("wte");
     const std::vector<real> zeros(wte.param.used(), 0);
-    set_tensor(t.model.zero, wte, zeros);
+    set_tensor(t.model.shards, wte, zeros);
     const SampleConfig sample{.tokens = 300, .temperature = 1, .top_p = 1};
     const std::vector<float> logits(257, 0);
     int ended_by_text = 0, ended_by_eos = 0;

@@ -43,7 +43,7 @@ static double add(Tiny& t, const Batch& b) {
 
 struct Sums { double loss; std::vector<real> grads; };
 static Sums sums_of(Tiny& t, double loss) {
-    return {loss, {t.model.zero.grads, t.model.zero.grads + t.size()}};
+    return {loss, {t.model.shards.grads, t.model.shards.grads + t.size()}};
 }
 
 static Sums of_rows(Tiny& t, const TokenBatch& b, bool masks) {

@@ -24,26 +24,26 @@ TEST_IF(kIsFp64, gradients_are_the_slopes_of_the_loss) {
     for (const ModelConfig& kind : kKinds) {
         Tiny t(config_of(kind));
         t.shake();
-        Zero& zero = t.model.zero;
+        Shards& shards = t.model.shards;
         loss_of(t);
-        std::vector<real> grads(zero.layout.size());
-        for (int b = 0; b < zero.layout.count(); b++)
-            std::copy_n(zero.grad_shard(b), zero.layout.size(b), &grads[zero.layout.start(b)]);
-        for (const Tensor& tensor : zero.layout.tensors) {
+        std::vector<real> grads(shards.layout.size());
+        for (int b = 0; b < shards.layout.count(); b++)
+            std::copy_n(shards.grad_shard(b), shards.layout.size(b), &grads[shards.layout.start(b)]);
+        for (const Tensor& tensor : shards.layout.tensors) {
             const size_t used = tensor.param.used(), elements[] = {0, used / 2, used - 1};
             double slope = 0;
             for (int k = 0; k < 3; k++) slope += (k + 1) * double(grads[tensor.start + elements[k]]);
             const auto loss_beyond = [&](double h) {
-                floatX* const w = &zero.params[tensor.start];
+                floatX* const w = &shards.params[tensor.start];
                 const floatX before[] = {w[elements[0]], w[elements[1]], w[elements[2]]};
                 for (int k = 0; k < 3; k++) w[elements[k]] = floatX(double(w[elements[k]]) + (k + 1) * h);
-                zero.weights_changed();
+                shards.weights_changed();
                 const double loss = loss_of(t);
                 for (int k = 0; k < 3; k++) w[elements[k]] = before[k];
                 return loss;
             };
             const double h = 1e-5, found = (loss_beyond(h) - loss_beyond(-h)) / (2 * h);
-            zero.weights_changed();
+            shards.weights_changed();
             EXPECT(std::fabs(found - slope) < 3e-8, "%s: %.12g, expected %.12g", tensor.name.c_str(), slope,
                    found);
         }

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "llmc/model/layout.h"
-#include "llmc/train/step/stage.h"
+#include "llmc/train/step/schedule.h"
 #include "test/test.h"
 
 static Dims dims(int tp, int index, int heads = 12, int V = 301, int L = 5) {

@@ -1,5 +1,5 @@
 // Tensor and sequence parallelism, and chunks of blocks, against one rank.
-#include "llmc/train/step/stage.h"
+#include "llmc/train/step/schedule.h"
 #include "test/part.h"
 
 namespace PRECISION {

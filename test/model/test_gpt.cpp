@@ -151,19 +151,19 @@ static void slopes() {
     Ours o;
     const Batch b = o.batch(0);
     o.loss_and_gradients(b);
-    for (const Tensor& t : o.model.zero.layout.tensors) {
-        const std::vector<real> w = whole_tensor(o.model.zero, t);
+    for (const Tensor& t : o.model.shards.layout.tensors) {
+        const std::vector<real> w = whole_tensor(o.model.shards, t);
         for (size_t k = 0; k < 8; k++) {
             const size_t i = size_t(philox(2, k, t.global).x[0]) % w.size();
             double loss[2];
             for (const int side : {0, 1}) {
                 std::vector<real> moved = w;
                 moved[i] += real(side ? h : -h);
-                set_tensor(o.model.zero, t, moved);
+                set_tensor(o.model.shards, t, moved);
                 loss[side] = o.loss(b);
             }
-            set_tensor(o.model.zero, t, w);
-            const double gradient = double(fetched(o.model.zero.grads + t.start + i, 1)[0]);
+            set_tensor(o.model.shards, t, w);
+            const double gradient = double(fetched(o.model.shards.grads + t.start + i, 1)[0]);
             const double slope = (loss[1] - loss[0]) / (2 * h);
             EXPECT(std::fabs(slope - gradient) <= 1e-9 + 1e-7 * std::fabs(gradient),
                    "%s[%zu]: gradient %.12g, slope %.12g", t.name.c_str(), i, gradient, slope);

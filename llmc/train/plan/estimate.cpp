@@ -44,7 +44,7 @@ static Model model_of_stage(const Config& cfg, const Mesh& mesh, int micros = 0)
 static size_t add_memory(Estimate& e, const Model& model) {
     const BytesByPurpose memory = memory_of(model);
     if (memory.sum() > e.memory.sum()) e.memory = memory;
-    e.params = int64_t(model.zero.layout.parameters);
+    e.params = int64_t(model.shards.layout.parameters);
     return memory.sum();
 }
 
@@ -107,7 +107,7 @@ static std::vector<WalkedStage> walk_distinct(const DistinctStages& distinct, Wa
         few.micros = timed_micros(e, walked.shape);
         Model model = model_of_stage(e.cfg, rank->mesh, few.micros);
         bytes.push_back(add_memory(e, model));
-        const RankShare share = share_to_save(model.zero);
+        const RankShare share = share_to_save(model.shards);
         if (share.bytes > walked.saved.bytes) walked.saved = share;
         stages.push_back({std::move(model.step), pipeline_schedule(few, s), few.micros});
     }

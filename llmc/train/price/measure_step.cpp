@@ -150,7 +150,7 @@ MeasuredStep measure_step(const Config& cfg, int ranks) {
         warm_up(c, model);
         choose_kernels(c, model);
         model.allocate();
-        restore(model.zero, random_weights(model.zero.d, 1));
+        restore(model.shards, random_weights(model.shards.d, 1));
         Loader data(tokens, c.train.micro_batch, 0, mesh.dp.index, mesh.dp.size);
         const RecordedStep step = measured_step(model, data);
         const std::lock_guard lock(mutex);

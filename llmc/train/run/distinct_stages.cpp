@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "llmc/train/step/stage.h"
+#include "llmc/train/step/schedule.h"
 
 inline namespace runs {
 

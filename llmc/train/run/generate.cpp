@@ -5,6 +5,7 @@
 
 #include "llmc/base/guard/signals.h"
 #include "llmc/train/step/health_meter.h"
+#include "llmc/train/step/whole_tensors.h"
 
 namespace PRECISION::inline runs {
 
@@ -65,7 +66,7 @@ std::optional<int32_t> Generator::next(TextState& text, uint64_t stream) {
     const float* row = next_logits(text);
     const auto is_nan = [](float v) { return std::isnan(v); };
     if (!only_walks() && std::all_of(row, row + decoder.own.d.V, is_nan))
-        end_not_finite(zero, "sampling: logits");
+        end_not_finite(zero.shards, "sampling: logits");
     int32_t token = only_walks() ? 0 : sampler.draw(row, decoder.own.d.V, stream, text.ids.size());
     if (!agree(&token)) return std::nullopt;
     text.ids.push_back(token);

@@ -14,12 +14,11 @@ static Part part_of(const Config& cfg, const Stage& stage) {
     return make_part(cfg.model.layers, stage.index, stage.shape.stages, stage.shape.chunks);
 }
 
-static ZeroOptions zero_options(const Config& cfg, const Mesh& mesh) {
+static ShardOptions shard_options(const Config& cfg, const Mesh& mesh) {
     const Dims d = dims_of(cfg, cfg.model.vocab, mesh.tp);
     return {.state = Optimizer::slots(cfg.optimizer.kind),
             .sharding = sharding_of(cfg.parallel.zero, mesh.shard.size),
-            .trailing = Optimizer::trailing(cfg.optimizer, d), .overlap = cfg.parallel.overlap,
-            .trains = cfg.train.steps > 0,
+            .trailing = Optimizer::trailing(cfg.optimizer, d), .trains = cfg.train.steps > 0,
             .offload = cfg.memory.offload == Offload::Optimizer};
 }
 
@@ -37,8 +36,9 @@ static void check_sizes(const Config& cfg, int tp) {
 
 Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates, Unplanned)
     : mesh(on), stage(make_stage(cfg, mesh, micro_batch)),
-      zero(dims_of(cfg, cfg.model.vocab, mesh.tp), part_of(cfg, stage), mesh, zero_options(cfg, mesh)),
-      gpt({.d = zero.d, .B = micro_batch, .T = cfg.model.context, .level = cfg.memory.recompute,
+      shards(dims_of(cfg, cfg.model.vocab, mesh.tp), part_of(cfg, stage), mesh, shard_options(cfg, mesh)),
+      zero(shards, cfg.parallel.overlap),
+      gpt({.d = shards.d, .B = micro_batch, .T = cfg.model.context, .level = cfg.memory.recompute,
            .backward = cfg.train.steps > 0}, mesh.tp, part_of(cfg, stage), stage.buffers),
       pipeline(cfg, mesh, stage, gpt, zero) {
     check_sizes(cfg, mesh.tp.size);
@@ -48,28 +48,28 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
         optimizer.emplace(cfg, zero);
         optimizer->add_to(arena);
         if (cfg.log.health || cfg.log.histograms) {
-            health.emplace(cfg, zero, gpt);
+            health.emplace(cfg, shards, gpt);
             health->add_to(arena, optimizer->attach(*health));
         }
         statistics.emplace(pipeline, *optimizer, mesh.world, votes, cfg.log.health > 0);
         statistics->add_to(arena, host);
     }
-    if (saves_initial(cfg)) zero.add_masters_to(arena, host);
+    if (saves_initial(cfg)) shards.add_masters_to(arena, host);
     const ArenaOf activations = arena.of(Purpose::Activations);
     gpt.add_to(activations);
     pipeline.add_to(activations, host);
     if (generates) {
-        decoder.emplace(zero.d, mesh.tp, gpt.part);
+        decoder.emplace(shards.d, mesh.tp, gpt.part);
         decoder->add_to(activations);
     }
     if (!cfg.eval.tasks.empty()) {
-        scorer.emplace(zero.d, mesh.tp, gpt.part);
+        scorer.emplace(shards.d, mesh.tp, gpt.part);
         scorer->add_to(activations);
     }
     // host code writes to the disk; training goes on beside an asynchronous save
     const bool trains = cfg.train.steps > 0, saves = trains || saves_initial(cfg);
     if ((trains && saves_async(cfg)) || (saves && !ops::reached_by_host())) {
-        const RankShare share = share_to_save(zero);
+        const RankShare share = share_to_save(shards);
         host.add("snapshot for checkpoints", &snapshot, size_t(share.bytes - share.offloaded));
     }
     // reductions of tp run beside reductions of the other axes
@@ -105,7 +105,7 @@ static size_t bytes_of_program(const Model& m, const Config& cfg) {
     else if (m.mesh.world.size > 1) bytes += 100'000;
     if (cfg.checkpoint.every <= 0) return bytes;
     const size_t in_manifest = threads ? 1 : size_t(m.mesh.world.size);      // for each piece of this rank
-    return bytes + 100'000 + share_to_save(m.zero).pieces.size() * (850 + 1'200 * in_manifest);
+    return bytes + 100'000 + share_to_save(m.shards).pieces.size() * (850 + 1'200 * in_manifest);
 }
 
 // A run measures what is available when NCCL has its memory.
@@ -249,7 +249,7 @@ std::string plan_text(const Config& cfg, const Model& model) {
     const std::string where = ranks == 1 ? "" : fmt::format(", rank {} of {} over {}", model.mesh.rank, ranks,
                                                             model.mesh.world.group->transport->name);
     return fmt::format("memory plan: {} parameters, micro-batch {} x {} tokens, recompute {}{}\n",
-                       grouped(int64_t(model.zero.layout.parameters)), model.gpt.shape.B, cfg.model.context,
+                       grouped(int64_t(model.shards.layout.parameters)), model.gpt.shape.B, cfg.model.context,
                        cfg.memory.recompute.text(), where) + table(rows, "lr");
 }
 

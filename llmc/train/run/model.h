@@ -8,6 +8,7 @@
 #include "llmc/train/score/scores.h"
 #include "llmc/train/step/optimizer.h"
 #include "llmc/train/step/pipeline.h"
+#include "llmc/train/step/whole_tensors.h"
 #include "llmc/train/save/rank_state.h"
 #include "llmc/train/run/step_statistics.h"
 
@@ -18,6 +19,7 @@ struct WalkedRun;
 struct Model {
     Mesh mesh;
     Stage stage;
+    Shards shards;
     Zero zero;
     Gpt gpt;
     Pipeline pipeline;

@@ -126,7 +126,7 @@ int generate(Config cfg, const Mesh& mesh, const Prompt& prompt) {
     if (!prompt.chat && mesh.rank == 0) print_on_chat(tokenizer);
     Model model(cfg, mesh, 1, true);
     model.allocate();
-    load_weights(model.zero, init);
+    load_weights(model.shards, init);
     Generator generator(cfg, mesh, *model.decoder, model.zero);
     Shown shown{.terminal = on_terminal(1)};
     const auto print = [&](std::string_view more) {
@@ -158,7 +158,7 @@ static bool evaluate_loss(Config cfg, const Mesh& mesh, const std::string& init,
     while (!fits(micro) && micro > 1) micro /= 2;
     Model model(cfg, mesh, micro, false);
     model.allocate();
-    load_weights(model.zero, init);
+    load_weights(model.shards, init);
     phase(Phase::Evaluate, step);
     const auto e = model.pipeline.evaluate(data.val, 0, data.bytes);
     if (e && mesh.rank == 0)
@@ -180,7 +180,7 @@ int evaluate(Config cfg, const Mesh& mesh) {
     const auto tasks = on_rank_0_first(mesh.world, [&] { return load_tasks(cfg, tokenizer); });
     Model model(cfg, mesh, 1, false);
     model.allocate();
-    load_weights(model.zero, init);
+    load_weights(model.shards, init);
     phase(Phase::Evaluate, step);
     std::vector<TaskResult> results;
     for (const LoadedTask& task : tasks) {
@@ -205,29 +205,29 @@ static std::vector<double> some_logits(Model& model, const Config& cfg) {
     return {row.begin(), row.end()};
 }
 
-static std::vector<float> whole_in_fp32(const Zero& zero, const Tensor& t) {
-    const std::vector<real> values = whole_tensor(zero, t);
+static std::vector<float> whole_in_fp32(const Shards& shards, const Tensor& t) {
+    const std::vector<real> values = whole_tensor(shards, t);
     return {values.begin(), values.end()};
 }
 
 // The weights become those that the export holds.
-static void round_as_exported(Zero& zero, const std::string& to) {
+static void round_as_exported(Shards& shards, const std::string& to) {
     const auto round = format_of(to)->round;
     if (!round) return;
-    for (const Tensor& t : zero.layout.tensors) {
-        std::vector<float> values = whole_in_fp32(zero, t);
+    for (const Tensor& t : shards.layout.tensors) {
+        std::vector<float> values = whole_in_fp32(shards, t);
         if (!round(path_of(to), t, values)) return;
-        set_tensor(zero, t, {values.begin(), values.end()});
+        set_tensor(shards, t, {values.begin(), values.end()});
     }
 }
 
 void check_export(const Config& cfg, const Mesh& mesh, Model& model, const std::string& to) {
-    round_as_exported(model.zero, to);
+    round_as_exported(model.shards, to);
     const std::vector<double> own = some_logits(model, cfg);
     Model again(cfg, mesh, 1, true);
     again.allocate();
     const ForeignModel foreign = open_foreign(to);
-    restore(again.zero, foreign_weights(foreign));
+    restore(again.shards, foreign_weights(foreign));
     const std::vector<double> theirs = some_logits(again, cfg);
     double largest = 0, apart = 0;
     bool finite = true;
@@ -236,7 +236,7 @@ void check_export(const Config& cfg, const Mesh& mesh, Model& model, const std::
         apart = std::max(apart, std::abs(own[i] - theirs[i]));
         finite &= std::isfinite(own[i] - theirs[i]);
     }
-    CHECK(head_is_embedding(foreign, again.zero.layout.tensors.front()), "--export: read back from {}, the "
+    CHECK(head_is_embedding(foreign, again.shards.layout.tensors.front()), "--export: read back from {}, the "
           "copy of wte that others take for the head is not wte", to);
     CHECK(finite && apart <= 1e-5 * largest, "--export: read back from {}, its logits are {}{:g} apart from "
           "the model's, of {:g} at most", to, finite ? "" : "not finite, and ", apart, largest);
@@ -254,9 +254,9 @@ int export_model(Config cfg, const Mesh& mesh, const std::string& to, bool overw
     const bool replaces = replaces_export(to, cfg.model, overwrite);
     Model model(cfg, mesh, 1, true);
     model.allocate();
-    load_weights(model.zero, init);
-    const auto read = [&](const Tensor& t) { return whole_in_fp32(model.zero, t); };
-    const OwnModel own{.shape = cfg.model, .layout = model.zero.layout, .read = read,
+    load_weights(model.shards, init);
+    const auto read = [&](const Tensor& t) { return whole_in_fp32(model.shards, t); };
+    const OwnModel own{.shape = cfg.model, .layout = model.shards.layout, .read = read,
                        .tokenizer = tokenizer ? &*tokenizer : nullptr, .bf16 = sizeof(floatX) == 2};
     export_to(own, to, [&](const std::string& copy) { check_export(cfg, mesh, model, copy); });
     print("exported {} to {}{}; read back, it computes the same\n", for_terminal(init),

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "llmc/train/step/health_meter.h"
+#include "llmc/train/step/whole_tensors.h"
 
 namespace PRECISION::inline runs {
 
@@ -18,7 +19,7 @@ std::optional<ScoredTask> score_task(const LoadedTask& task, Scorer& scorer, Zer
                                        progress ? &*progress : nullptr);
     if (!scores) return std::nullopt;
     for (const Score& s : *scores)
-        if (!std::isfinite(s.logprob)) end_not_finite(zero, task.task.name + ": log probabilities");
+        if (!std::isfinite(s.logprob)) end_not_finite(zero.shards, task.task.name + ": log probabilities");
     const std::vector<TaskAnswer> answers = answers_of(task.task, *scores);
     return ScoredTask{result_of(task.task, answers), text_of_answers(task.task, answers, *scores)};
 }

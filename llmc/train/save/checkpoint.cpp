@@ -8,6 +8,7 @@
 #include <random>
 #include <utility>
 
+#include "llmc/base/config/axes.h"
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/base/guard/progress_page.h"
@@ -22,13 +23,13 @@ static std::string new_run_id() {
     return fmt::format("{:08x}{:08x}", random(), random());
 }
 
-Checkpoint::Checkpoint(const Config& c, Zero& z, Votes& v, std::byte* const& s,
+Checkpoint::Checkpoint(const Config& c, Shards& held, Votes& v, std::byte* const& s,
                        std::vector<ExtraFile> tokenizer, Disk disk)
-    : cfg(c), zero(z), mesh(z.mesh), votes(v), snapshot(s), tokenizer_files(std::move(tokenizer)),
-      run(new_run_id()), share(share_to_save(z)), saver(mesh.world, c.checkpoint, v, std::move(disk)),
+    : cfg(c), shards(held), mesh(held.mesh), votes(v), snapshot(s), tokenizer_files(std::move(tokenizer)),
+      run(new_run_id()), share(share_to_save(held)), saver(mesh.world, c.checkpoint, v, std::move(disk)),
       folder(file_id(c.run.dir)) {
     total_bytes = uint64_t(sum_over<1>(mesh.world, {double(share.bytes)})[0]);
-    if (share.offloaded) zero.await_readers = [this] { saver.await_share(); };
+    if (share.offloaded) shards.await_readers = [this] { saver.await_share(); };
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -38,9 +39,9 @@ RunState Checkpoint::load_or_init(const std::optional<Origin>& origin, const Con
     if (!origin) {
         const std::string& init = cfg.model.init;
         const bool random = starts_random(init);
-        if (random) restore(zero, random_weights(zero.d, uint64_t(cfg.run.seed)));
+        if (random) restore(shards, random_weights(shards.d, uint64_t(cfg.run.seed)));
         else if (!is_foreign(init)) verify_init(init, mesh.world);
-        if (!random) load_weights(zero, init);
+        if (!random) load_weights(shards, init);
         RunState begin;
         begin.contents = contents;
         return begin;
@@ -48,7 +49,7 @@ RunState Checkpoint::load_or_init(const std::optional<Origin>& origin, const Con
     // which begin as zeros; those of another optimizer do not fit
     const bool moments = cfg.train.steps > 0 && origin->manifest.step > 0 &&
                          origin->settings.optimizer.kind == cfg.optimizer.kind;
-    restore(zero, checkpoint_state(origin->folder, origin->manifest), moments);
+    restore(shards, checkpoint_state(origin->folder, origin->manifest), moments);
     newest = origin->folder;
     run = origin->manifest.run;
     const std::string manifest = origin->folder + "/" + kManifest;
@@ -91,7 +92,7 @@ static std::string mesh_json(const Config& cfg, const Mesh& mesh) {
 
 SaveJob Checkpoint::job(const RunState& state) const {
     SaveJob j{.place = {.run_dir = cfg.run.dir, .step = state.step, .attempt = 0}, .pieces = share.pieces,
-              .data = share.data(zero), .total_bytes = total_bytes, .manifest = {}, .extras = {},
+              .data = share.data(shards), .total_bytes = total_bytes, .manifest = {}, .extras = {},
               .folder = folder};
     if (snapshot) {
         std::byte* to = snapshot;

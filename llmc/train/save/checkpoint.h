@@ -20,7 +20,7 @@ namespace PRECISION::inline saves {
 
 struct Checkpoint {
     const Config& cfg;
-    Zero& zero;
+    Shards& shards;
     const Mesh& mesh;
     Votes& votes;                    // of the run's steps
     std::byte* const& snapshot;      // memory for a copy of the share; null: saves read the tensors
@@ -34,9 +34,9 @@ struct Checkpoint {
     std::string newest;              // folder that the run resumed from, or saved last; empty: none
 
     // All ranks together, like every function here.
-    Checkpoint(const Config& cfg, Zero& zero, Votes& votes, std::byte* const& snapshot,
+    Checkpoint(const Config& cfg, Shards& shards, Votes& votes, std::byte* const& snapshot,
                std::vector<ExtraFile> tokenizer_files, Disk disk = posix_disk());
-    ~Checkpoint() { zero.await_readers = nullptr; }
+    ~Checkpoint() { shards.await_readers = nullptr; }
     Checkpoint(const Checkpoint&) = delete;
 
     // Loads weights, state and RunState of the origin. Without an origin: weights, random or of model.init.

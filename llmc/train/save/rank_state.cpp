@@ -17,19 +17,19 @@ template <class T> StateArray array_of(const char* name, T* memory) {
     return {name, name_of(dtype_of<T>), sizeof(T), reinterpret_cast<std::byte*>(memory)};
 }
 
-std::vector<StateArray> arrays_of(const Zero& zero) {
+std::vector<StateArray> arrays_of(const Shards& shards) {
     std::vector<StateArray> arrays;
-    arrays.push_back(array_of(kMasterIsParam ? "master" : "weights", zero.params));
-    for (const StateSlot& slot : zero.state) {      // at step 0 every slot but the masters is zero
-        if (!zero.trains && !slot.weights) continue;
+    arrays.push_back(array_of(kMasterIsParam ? "master" : "weights", shards.params));
+    for (const StateSlot& slot : shards.state) {      // at step 0 every slot but the masters is zero
+        if (!shards.trains && !slot.weights) continue;
         arrays.push_back(array_of(slot.name, slot.memory));
         arrays.back().slot = &slot;
     }
     return arrays;
 }
 
-Home home_of(const Zero& zero, const StateArray& array, int bucket) {
-    return array.slot ? zero.home_of(bucket, *array.slot) : zero.home_of(bucket, Kept::Weights);
+Home home_of(const Shards& shards, const StateArray& array, int bucket) {
+    return array.slot ? shards.home_of(bucket, *array.slot) : shards.home_of(bucket, Kept::Weights);
 }
 
 }  // namespace
@@ -39,14 +39,14 @@ std::vector<int64_t> saved_shape(const Param& p) {
     return {p.whole_rows, p.whole_cols};
 }
 
-RankShare share_to_save(const Zero& zero) {
+RankShare share_to_save(const Shards& shards) {
     RankShare share;
-    for (const StateArray& array : arrays_of(zero))
-        for (const Tensor& t : zero.layout.tensors) {
+    for (const StateArray& array : arrays_of(shards))
+        for (const Tensor& t : shards.layout.tensors) {
             if (array.slot && !array.slot->has(t)) continue;
-            const Home home = home_of(zero, array, t.bucket);
-            const size_t start = zero.layout.in_bucket(t).begin;
-            for (const Piece& p : pieces_of(t, zero.owned(t, Zero::Replicas::Each))) {
+            const Home home = home_of(shards, array, t.bucket);
+            const size_t start = shards.layout.in_bucket(t).begin;
+            for (const Piece& p : pieces_of(t, shards.owned(t, Shards::Replicas::Each))) {
                 SavedPiece s{.tensor = t.name, .array = array.name, .dtype = array.dtype,
                              .shape = saved_shape(t.param), .start = {int64_t(p.row)},
                              .extent = {int64_t(p.rows)}, .file = {}};
@@ -64,9 +64,9 @@ RankShare share_to_save(const Zero& zero) {
     return share;
 }
 
-std::vector<std::span<const std::byte>> RankShare::data(const Zero& zero) const {
+std::vector<std::span<const std::byte>> RankShare::data(const Shards& shards) const {
     std::map<std::string, StateArray> arrays;
-    for (const StateArray& a : arrays_of(zero)) arrays.emplace(a.name, a);
+    for (const StateArray& a : arrays_of(shards)) arrays.emplace(a.name, a);
     std::vector<std::span<const std::byte>> spans;
     for (size_t i = 0; i < pieces.size(); i++) {
         const StateArray& a = arrays.at(pieces[i].array);

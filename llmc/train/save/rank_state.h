@@ -1,6 +1,6 @@
 // This rank's share of a checkpoint. state_source.h reads it back, on any mesh.
 //
-// Each array of the state ("weights" unless a copy of the masters, and each slot of Zero) is written once
+// Each array of the state ("weights" unless a copy of the masters, and each slot of Shards) is written once
 // over all ranks. A data-parallel rank writes its shard, at every ZeRO stage. The first rank of tp writes
 // tensors that tensor parallelism does not cut, the first pipeline stage the tied embedding.
 #pragma once
@@ -8,7 +8,7 @@
 
 #include "llmc/base/config/config.h"
 #include "llmc/io/files/manifest.h"
-#include "llmc/train/step/zero.h"
+#include "llmc/train/step/shards.h"
 
 namespace PRECISION::inline saves {
 
@@ -25,9 +25,9 @@ struct RankShare {
     uint64_t bytes = 0, offloaded = 0;   // offloaded: of arrays in the host's memory; a save reads them there
 
     // The memory of each piece. REQUIRES: the arena is allocated.
-    std::vector<std::span<const std::byte>> data(const Zero& zero) const;
+    std::vector<std::span<const std::byte>> data(const Shards& shards) const;
 };
-RankShare share_to_save(const Zero& zero);
+RankShare share_to_save(const Shards& shards);
 
 std::vector<int64_t> saved_shape(const Param& p);       // of the whole tensor
 

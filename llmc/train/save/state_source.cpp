@@ -144,10 +144,10 @@ StateSource random_weights(const Dims& d, uint64_t seed) {
 
 // Calls put(elements of the bucket, values) for slices of an array that lie in a home.
 template <class F>
-static void read_share(const Zero& zero, const Tensor& t, const Home& home, const StateSource& from,
+static void read_share(const Shards& shards, const Tensor& t, const Home& home, const StateSource& from,
                        const char* array, F&& put) {
     std::vector<real> values;
-    const Interval all = zero.layout.in_bucket(t);
+    const Interval all = shards.layout.in_bucket(t);
     for (const Piece& p : pieces_of(t, common(all, home.elements).from(all.begin)))
         for (Interval rest{0, p.rows}; !rest.empty();) {
             beat();
@@ -160,66 +160,66 @@ static void read_share(const Zero& zero, const Tensor& t, const Home& home, cons
         }
 }
 
-static void put_weights(Zero& zero, int b, Interval elements, const real* values) {
+static void put_weights(Shards& shards, int b, Interval elements, const real* values) {
     floatX rounded[8192];
     for (Interval rest = elements; !rest.empty();) {
         const Interval n = rest.take(std::size(rounded));
         for (size_t i = 0; i < n.count; i++) rounded[i] = floatX(values[n.begin - elements.begin + i]);
-        ops::copy_to_device(zero.weight(b, n.begin), rounded, n.count * sizeof(floatX));
+        ops::copy_to_device(shards.weight(b, n.begin), rounded, n.count * sizeof(floatX));
     }
 }
 
 // Of the elements those that lie here.
-static void put_state(const Zero& zero, const StateSlot& slot, int b, Interval elements, const real* values) {
-    const Interval here = common(zero.home_of(b, slot).elements, elements);
+static void put_state(const Shards& shards, const StateSlot& slot, int b, Interval elements,
+                      const real* values) {
+    const Interval here = common(shards.home_of(b, slot).elements, elements);
     if (!here.empty())
-        ops::copy_to_device(zero.state_at(slot, b, here.begin), values + (here.begin - elements.begin),
+        ops::copy_to_device(shards.state_at(slot, b, here.begin), values + (here.begin - elements.begin),
                             here.count * sizeof(real));
 }
 
-static void restore_slot(Zero& zero, const Tensor& t, const StateSource& from, const StateSlot& slot) {
-    read_share(zero, t, zero.home_of(t.bucket, slot), from, slot.name, [&](Interval e, const real* values) {
-        put_state(zero, slot, t.bucket, e, values);
-    });
+static void restore_slot(Shards& shards, const Tensor& t, const StateSource& from, const StateSlot& slot) {
+    read_share(shards, t, shards.home_of(t.bucket, slot), from, slot.name,
+               [&](Interval e, const real* values) { put_state(shards, slot, t.bucket, e, values); });
 }
 
 // Masters that are not rounded yet lie within the weights: one read sets both.
-static void restore_weights(Zero& zero, const Tensor& t, const StateSource& from) {
+static void restore_weights(Shards& shards, const Tensor& t, const StateSource& from) {
     const bool rounded = !kMasterIsParam && from.has_rounded && from.has_rounded(t);
-    const StateSlot* const masters = zero.masters();
-    read_share(zero, t, zero.home_of(t.bucket, Kept::Weights), from, rounded ? "weights" : "master",
+    const StateSlot* const masters = shards.masters();
+    read_share(shards, t, shards.home_of(t.bucket, Kept::Weights), from, rounded ? "weights" : "master",
                [&](Interval e, const real* values) {
-        put_weights(zero, t.bucket, e, values);
-        if (masters && !rounded) put_state(zero, *masters, t.bucket, e, values);
+        put_weights(shards, t.bucket, e, values);
+        if (masters && !rounded) put_state(shards, *masters, t.bucket, e, values);
     });
-    if (masters && rounded) restore_slot(zero, t, from, *masters);
-    zero.weights_changed();
+    if (masters && rounded) restore_slot(shards, t, from, *masters);
+    shards.weights_changed();
 }
 
-void restore(Zero& zero, const StateSource& from, bool moments) {
-    for (const Tensor& t : zero.layout.tensors) {
-        restore_weights(zero, t, from);
-        for (const StateSlot& slot : zero.state)
-            if (moments && slot.memory && !slot.weights && slot.has(t)) restore_slot(zero, t, from, slot);
+void restore(Shards& shards, const StateSource& from, bool moments) {
+    for (const Tensor& t : shards.layout.tensors) {
+        restore_weights(shards, t, from);
+        for (const StateSlot& slot : shards.state)
+            if (moments && slot.memory && !slot.weights && slot.has(t)) restore_slot(shards, t, from, slot);
     }
 }
 
-void load_weights(Zero& zero, const std::string& init) {
-    const Axis& world = zero.mesh.world;
+void load_weights(Shards& shards, const std::string& init) {
+    const Axis& world = shards.mesh.world;
     phase(Phase::Load, 0);
     if (!is_foreign(init)) {
         const Origin origin = open_checkpoint(init, world);
-        return restore(zero, checkpoint_state(origin.folder, origin.manifest));
+        return restore(shards, checkpoint_state(origin.folder, origin.manifest));
     }
     const ForeignModel foreign = open_foreign(init);
-    if (world.index == 0) check_head(foreign, zero.layout.tensors.front());
-    restore(zero, foreign_weights(foreign));
+    if (world.index == 0) check_head(foreign, shards.layout.tensors.front());
+    restore(shards, foreign_weights(foreign));
 }
 
-void set_tensor(Zero& zero, const Tensor& whole, const std::vector<real>& values) {
-    const Tensor* const here = zero.tensor_here(whole.name);
+void set_tensor(Shards& shards, const Tensor& whole, const std::vector<real>& values) {
+    const Tensor* const here = shards.tensor_here(whole.name);
     if (here)
-        restore_weights(zero, *here, {[&](const Tensor& t, const char*, const Piece& some, real* out) {
+        restore_weights(shards, *here, {[&](const Tensor& t, const char*, const Piece& some, real* out) {
             cut_out(&values[some.row * size_t(t.param.whole_cols)], t, some, out);
         }});
 }

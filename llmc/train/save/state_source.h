@@ -10,7 +10,7 @@
 
 #include "llmc/io/files/manifest.h"
 #include "llmc/train/save/formats/format.h"
-#include "llmc/train/step/zero.h"
+#include "llmc/train/step/shards.h"
 
 namespace PRECISION::inline saves {
 
@@ -35,10 +35,10 @@ StateSource random_weights(const Dims& d, uint64_t seed);
 
 // Sets what lies here of the weights, and of the masters where the rank keeps them. moments: also of the
 // other slots of the optimizer.
-void restore(Zero& zero, const StateSource& from, bool moments = false);
+void restore(Shards& shards, const StateSource& from, bool moments = false);
 // The weights of a checkpoint's folder or of another program's model. All ranks together.
-void load_weights(Zero& zero, const std::string& init);
+void load_weights(Shards& shards, const std::string& init);
 // Sets one tensor of the whole model. values: of the whole tensor.
-void set_tensor(Zero& zero, const Tensor& whole, const std::vector<real>& values);
+void set_tensor(Shards& shards, const Tensor& whole, const std::vector<real>& values);
 
 }  // namespace PRECISION::saves

@@ -8,14 +8,14 @@
 
 namespace PRECISION::inline step {
 
-HealthMeter::HealthMeter(const Config& c, const Zero& z, Gpt& g)
-    : cfg(c.log), zero(z), gpt(g), activations(measured_names(g.d.L)) {
-    for (const Tensor& t : whole_tensors(zero.d)) {
+HealthMeter::HealthMeter(const Config& c, const Shards& s, Gpt& g)
+    : cfg(c.log), shards(s), gpt(g), activations(measured_names(g.d.L)) {
+    for (const Tensor& t : whole_tensors(shards.d)) {
         names.push_back(t.name);
-        const Tensor* const here = zero.tensor_here(t.name);
-        const Interval own = here ? zero.owned(*here, Zero::Replicas::First) : Interval();
+        const Tensor* const here = shards.tensor_here(t.name);
+        const Interval own = here ? shards.owned(*here, Shards::Replicas::First) : Interval();
         if (own.empty()) continue;
-        const size_t start = zero.layout.in_bucket(*here).begin;
+        const size_t start = shards.layout.in_bucket(*here).begin;
         runs.push_back({names.size() - 1, {here->bucket, {start + own.begin, own.count}}});
         most_blocks = std::max(most_blocks, ops::norm_blocks(own.count));
     }
@@ -23,7 +23,7 @@ HealthMeter::HealthMeter(const Config& c, const Zero& z, Gpt& g)
 
 void HealthMeter::add_to(Arena& arena, size_t elements) {
     const char* const what = "statistics of tensors";
-    const Axis& world = zero.mesh.world;
+    const Axis& world = shards.mesh.world;
     if (cfg.health) {
         arena.add(what, &sums, most_blocks);
         arena.add(what, &mine, names.size());
@@ -48,10 +48,10 @@ void HealthMeter::sum_squares() {
     ops::set_zero(mine, names.size() * sizeof *mine);
     for (const TensorRun& r : runs) {
         const Interval own = r.run.elements;
-        ops::sum_of_squares(sums, zero.gradient(r.run.bucket, own.begin), own.count);
+        ops::sum_of_squares(sums, shards.gradient(r.run.bucket, own.begin), own.count);
         ops::sum_in_order(mine + r.tensor, sums, ops::norm_blocks(own.count));
     }
-    const Axis& world = zero.mesh.world;
+    const Axis& world = shards.mesh.world;
     ops::sum_rows(squares, world.all_gather(all, mine, names.size()), world.size, int(names.size()));
 }
 
@@ -86,7 +86,7 @@ Health HealthMeter::collect() {
     std::vector<Spread> of_all(spread_count());
     ops::copy_to_host(of_all.data(), spreads, of_all.size() * sizeof(Spread));
     constexpr size_t kAtOnce = 64;                          // spreads of a rank in one gather
-    const Axis& world = zero.mesh.world;
+    const Axis& world = shards.mesh.world;
     for (Interval rest{0, of_all.size()}; world.size > 1 && !rest.empty();) {
         const auto [first, n] = rest.take(kAtOnce);
         std::vector<Spread> gathered(n * size_t(world.size));
@@ -101,26 +101,6 @@ Health HealthMeter::collect() {
     for (size_t i = 0; i < activations.size(); i++)
         report.activations.push_back({activations[i], of_all[kKinds * count + i]});
     return report;
-}
-
-static bool all_finite(const Zero& zero, const Tensor& t) {
-    std::vector<real> values;
-    for (size_t first = 0; first < t.param.whole(); first += values.size()) {
-        values.resize(std::min(Zero::kExport, t.param.whole() - first));
-        zero.export_tensor(t, first, values.size(), values.data());
-        for (const real v : values)
-            if (!std::isfinite(v)) return false;
-    }
-    return true;
-}
-
-void end_not_finite(const Zero& zero, const std::string& what) {
-    for (const Tensor& t : whole_tensors(zero.d))
-        if (!all_finite(zero, t))
-            fatal(kExitNotFinite, __FILE__, __LINE__, "{}: not finite, as the tensor '{}' holds NaN or "
-                  "infinity", what, t.name);
-    fatal(kExitNotFinite, __FILE__, __LINE__, "{}: not finite, although every weight is: activations "
-          "overflow", what);
 }
 
 }  // namespace PRECISION::step

@@ -9,7 +9,8 @@
 
 #include "llmc/base/config/config.h"
 #include "llmc/train/step/health.h"
-#include "llmc/train/step/zero.h"
+#include "llmc/model/gpt.h"
+#include "llmc/train/step/shards.h"
 
 namespace PRECISION::inline step {
 
@@ -18,7 +19,7 @@ struct HealthMeter {
     double* squares;                // (tensors) sum of squares of each gradient over all ranks; on the device
     std::vector<std::string> names;         // of the tensors of the whole model
 
-    HealthMeter(const Config& cfg, const Zero& zero, Gpt& gpt);
+    HealthMeter(const Config& cfg, const Shards& shards, Gpt& gpt);
     HealthMeter(const HealthMeter&) = delete;
     // elements: of the largest update.
     void add_to(Arena& arena, size_t elements);
@@ -50,7 +51,7 @@ private:
     size_t spread_count() const { return kKinds * names.size() + activations.size(); }
 
     LogConfig cfg;
-    const Zero& zero;
+    const Shards& shards;
     Gpt& gpt;
     std::vector<std::string> activations;   // their names
     std::vector<TensorRun> runs;            // in the order of `names`
@@ -61,9 +62,5 @@ private:
     Spread* spreads;                        // (kKinds, tensors), then of the activations; of this rank
     real* before;
 };
-
-// For a text or a score that cannot be computed: exit code 77 and the first tensor with NaN or infinity.
-// what: was to be computed. All ranks together.
-[[noreturn]] void end_not_finite(const Zero& zero, const std::string& what);
 
 }  // namespace PRECISION::step

@@ -10,9 +10,10 @@
 namespace PRECISION::inline step {
 
 Muon::Muon(const OptimizerConfig& c, uint64_t s, Zero& z)
-    : zero(z), shard(z.sharding.state ? z.group_of(z.layout.blocks).shard : Axis()), cfg(c), seed(s),
-      iterations(iterations_of(c)), rounds(rounds_of(z.layout, shard.size)),
-      rounds_until(size_t(z.layout.count())) {
+    : zero(z), shards(z.shards),
+      shard(shards.sharding.state ? shards.group_of(shards.layout.blocks).shard : Axis()), cfg(c), seed(s),
+      iterations(iterations_of(c)), rounds(rounds_of(shards.layout, shard.size)),
+      rounds_until(size_t(shards.layout.count())) {
     for (size_t r = 0; r < rounds.size(); r++) {
         size_t at = 0;
         for (Deal& d : rounds[r]) {
@@ -79,7 +80,7 @@ void Muon::add_to(ArenaOf arena) {
     // The products' memory. Slices of other ranks of tp are gathered there, before the products begin.
     const auto bytes = [](size_t count, size_t element) { return (count * element + 63) / 64 * 64; };
     const size_t of_x = bytes(padded, sizeof(floatX)), of_square = bytes(tall, sizeof(real)),
-                 of_a = bytes(side, sizeof(floatX)), of_slices = zero.mesh.tp.staging(all) * sizeof(real);
+                 of_a = bytes(side, sizeof(floatX)), of_slices = shards.mesh.tp.staging(all) * sizeof(real);
     arena.reserve(what, std::max(of_x + of_square + 2 * of_a, of_slices), [=, this](std::byte* p) {
         gathered = reinterpret_cast<real*>(p);
         buffers[1] = reinterpret_cast<floatX*>(p);
@@ -125,7 +126,7 @@ void Muon::normalize(size_t round) {
         beat();
         const Matrix& m = own_of(rounds[round][size_t(i)]);
         const real* const whole =
-            m.here() == m.all() ? slice : zero.mesh.tp.all_gather(gathered, slice, m.here());
+            m.here() == m.all() ? slice : shards.mesh.tp.all_gather(gathered, slice, m.here());
         ops::sum_of_squares(sums, whole, m.all());
         ops::set_zero(squares, sizeof *squares);
         ops::sum_in_order(squares, sums, ops::norm_blocks(m.all()));
@@ -190,7 +191,7 @@ void Muon::update(const MatrixRun& run, floatX* param, real* master, const ops::
     const Matrix& m = *run.matrix;
     const Tensor& t = *m.tensor;
     const double stretch = std::sqrt(std::max(1., double(m.all_rows) / m.all_cols));
-    const Interval elements = run.elements.from(zero.layout.in_bucket(t).begin);
+    const Interval elements = run.elements.from(shards.layout.in_bucket(t).begin);
     const size_t stride = size_t(m.all_cols);
     for (const Piece& piece : pieces_of(t, elements)) {
         const size_t at = piece.at - elements.begin;

@@ -52,6 +52,7 @@ struct Muon {
     };
 
     Zero& zero;
+    const Shards& shards;
     Axis shard;                         // of one rank where each rank has the whole state
     OptimizerConfig cfg;
     uint64_t seed;
@@ -70,7 +71,9 @@ struct Muon {
     std::vector<MatrixRun> runs_of(size_t round) const;
     // Elements of a matrix in the shard of rank k, counted from the start of the bucket.
     static Interval in_shard_of(const Layout& layout, const Matrix& m, int k, int shards);
-    Interval in_shard_of(const Matrix& m, int k) const { return in_shard_of(zero.layout, m, k, shard.size); }
+    Interval in_shard_of(const Matrix& m, int k) const {
+        return in_shard_of(shards.layout, m, k, shard.size);
+    }
 
     // Called in this order; start(r + 1) is called before orthogonalize(r). Pointers: to the run's first
     // element. step: finished steps.

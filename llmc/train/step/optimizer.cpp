@@ -21,11 +21,11 @@ std::vector<std::string> Optimizer::trailing(const OptimizerConfig& o, const Dim
 }
 
 Optimizer::Optimizer(const Config& c, Zero& z)
-    : zero(z), cfg(c.optimizer), seed(uint64_t(c.run.seed)),
-      at{.master = kMasterIsParam ? SIZE_MAX : slot_named(z.state, "master"),
-         .m = slot_named(z.state, "m"), .v = slot_named(z.state, "v")}, owned(z.owned_runs()) {
+    : zero(z), shards(z.shards), cfg(c.optimizer), seed(uint64_t(c.run.seed)),
+      at{.master = kMasterIsParam ? SIZE_MAX : slot_named(shards.state, "master"),
+         .m = slot_named(shards.state, "m"), .v = slot_named(shards.state, "v")}, owned(shards.owned_runs()) {
     if (cfg.kind == OptimizerKind::Muon) muon.emplace(cfg, seed, zero);
-    list = list_of(zero.offload ? kChunk : SIZE_MAX);
+    list = list_of(shards.offload ? kChunk : SIZE_MAX);
 }
 
 size_t Optimizer::attach(HealthMeter& meter) {
@@ -46,7 +46,7 @@ std::vector<Optimizer::Work> Optimizer::list_of(size_t most) const {
     const auto begin = [&](int until) {
         for (; begun <= until; begun++) works.push_back({.kind = Work::Begin, .bucket = begun});
     };
-    for (int b = 0; b < zero.layout.count(); b++) {
+    for (int b = 0; b < shards.layout.count(); b++) {
         begin(b);
         for (; muon && round < muon->rounds_until[size_t(b)]; round++) {
             begin(Muon::last_bucket(muon->rounds[round]));
@@ -60,7 +60,7 @@ std::vector<Optimizer::Work> Optimizer::list_of(size_t most) const {
 
 // With shards of the state all gradients are there: directions of the next round can be on their way.
 void Optimizer::add_round(std::vector<Work>& works, size_t round, size_t most) const {
-    const bool ahead = zero.sharding.state && zero.overlap;
+    const bool ahead = shards.sharding.state && zero.overlap;
     if (!ahead || round == 0) add_start(works, round, most);
     works.push_back({.kind = Work::Normalize, .round = round});
     if (ahead && round + 1 < muon->rounds.size()) add_start(works, round + 1, most);
@@ -83,7 +83,7 @@ void Optimizer::add_runs(std::vector<Work>& works, Work::Kind kind, size_t round
 }
 
 void Optimizer::add_adamw(std::vector<Work>& works, int b, size_t most) const {
-    Interval rest = common(zero.updated(b), {0, zero.layout.leading[size_t(b)]});
+    Interval rest = common(shards.updated(b), {0, shards.layout.leading[size_t(b)]});
     while (!rest.empty()) works.push_back(adamw_slice(b, rest.take(most)));
 }
 
@@ -98,9 +98,9 @@ double Optimizer::peak_rate(const Tensor& t) const {
 // A tensor cut over columns has an entry per rectangle, any other tensor an entry per contiguous run.
 Optimizer::Work Optimizer::adamw_slice(int b, Interval elements) const {
     Work slice{.kind = Work::Adamw, .bucket = b, .elements = elements};
-    for (const Tensor& t : zero.layout.tensors) {
+    for (const Tensor& t : shards.layout.tensors) {
         if (t.bucket != b) continue;
-        const Interval whole = zero.layout.in_bucket(t);
+        const Interval whole = shards.layout.in_bucket(t);
         const Interval here = common(whole, elements).from(whole.begin);        // of the tensor
         const real decay = real(t.param.decay ? cfg.weight_decay : 0);
         const size_t cols = size_t(t.param.whole_cols);
@@ -123,18 +123,18 @@ Optimizer::Work Optimizer::adamw_slice(int b, Interval elements) const {
 }
 
 void Optimizer::add_to(Arena& arena) {
-    arena.add("gradient norm", &sums, zero.most_owned(norm_blocks));
+    arena.add("gradient norm", &sums, shards.most_owned(norm_blocks));
     arena.add("gradient norm", &state, 1);
     const ArenaOf own = arena.of(Purpose::Optimizer);
     if (muon) muon->add_to(own);
-    if (!zero.offload) return;
+    if (!shards.offload) return;
     for (OnDevice& chunk_of : chunks) {
         State& s = chunk_of.state;
-        s.resize(zero.state.size());
+        s.resize(shards.state.size());
         for (size_t i = 0; i < s.size(); i++) {
             size_t chunk = 0;
             for (const Work& w : list)
-                if (needs(w, zero.state[i])) chunk = std::max(chunk, w.elements.count);
+                if (needs(w, shards.state[i])) chunk = std::max(chunk, w.elements.count);
             own.add("offloaded state in use", &s[i], chunk);
         }
     }
@@ -143,7 +143,7 @@ void Optimizer::add_to(Arena& arena) {
 void Optimizer::sum_squares(double* out) {
     size_t blocks = 0;
     for (const auto& [bucket, run] : owned) {
-        ops::sum_of_squares(sums + blocks, zero.gradient(bucket, run.begin), run.count);
+        ops::sum_of_squares(sums + blocks, shards.gradient(bucket, run.begin), run.count);
         blocks += ops::norm_blocks(run.count);
     }
     ops::set_zero(out, sizeof *out);
@@ -164,8 +164,8 @@ bool Optimizer::needs(const Work& w, const StateSlot& slot) {
 
 Optimizer::State Optimizer::state_of(const Work& w) const {
     State state;
-    for (const StateSlot& slot : zero.state)
-        state.push_back(needs(w, slot) ? zero.state_at(slot, w.bucket, w.elements.begin) : nullptr);
+    for (const StateSlot& slot : shards.state)
+        state.push_back(needs(w, slot) ? shards.state_at(slot, w.bucket, w.elements.begin) : nullptr);
     return state;
 }
 
@@ -254,7 +254,7 @@ void Optimizer::run_offloaded(std::vector<Work>& works, double lr, int64_t step)
         if (const size_t next = slice_from(i + 1); next < works.size()) load(works[next], chunk(slice + 1));
         ops::await_copies(chunk(slice).loaded);
         run_measured(w, chunk(slice).state, lr, step);
-        if (slice == 0 && zero.await_readers) zero.await_readers();
+        if (slice == 0 && shards.await_readers) shards.await_readers();
         store(w, chunk(slice++));
     }
     if (slice) ops::await_copies(chunk(slice - 1).stored);
@@ -262,7 +262,7 @@ void Optimizer::run_offloaded(std::vector<Work>& works, double lr, int64_t step)
 
 void Optimizer::update(double lr, int64_t step) {
     std::vector<Work>& works = health && health->measuring ? small : list;
-    if (zero.offload) run_offloaded(works, lr, step);
+    if (shards.offload) run_offloaded(works, lr, step);
     else
         for (Work& w : works) {
             if (w.is_slice()) run_measured(w, state_of(w), lr, step);

@@ -12,6 +12,7 @@ namespace PRECISION::inline step {
 
 struct Optimizer {
     Zero& zero;
+    Shards& shards;
     OptimizerConfig cfg;
     uint64_t seed;
     real* sums;                    // of squares, per block of gradients; same size in a pipeline stage
@@ -58,7 +59,7 @@ private:
         Muon::MatrixRun run = {};
         bool is_slice() const { return kind >= Momentum; }
     };
-    using State = std::vector<real*>;              // of each slot of zero.state; null: the slice needs none
+    using State = std::vector<real*>;              // of each slot of shards.state; null: the slice needs none
     struct Places { size_t master, m, v; };        // of slots in the list
 
     double peak_rate(const Tensor& t) const;
@@ -70,8 +71,8 @@ private:
     Work adamw_slice(int bucket, Interval elements) const;
     static bool needs(const Work& w, const StateSlot& slot);
     State state_of(const Work& w) const;
-    floatX* param_of(const Work& w) const { return zero.weight(w.bucket, w.elements.begin); }
-    const real* grad_of(const Work& w) const { return zero.gradient(w.bucket, w.elements.begin); }
+    floatX* param_of(const Work& w) const { return shards.weight(w.bucket, w.elements.begin); }
+    const real* grad_of(const Work& w) const { return shards.gradient(w.bucket, w.elements.begin); }
     real* master_of(const Work& w, const State& s) const;      // the weights to update, in full precision
     // Of an update with offloaded state: slice number k is in chunk k % kChunks while on the device.
     struct OnDevice {

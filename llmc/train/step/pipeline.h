@@ -8,7 +8,7 @@
 #include <span>
 
 #include "llmc/train/data/loader.h"
-#include "llmc/train/step/stage.h"
+#include "llmc/train/step/schedule.h"
 #include "llmc/train/step/zero.h"
 
 namespace PRECISION::inline step {

@@ -1,104 +1,191 @@
-// Places, owners and memory. zero_comm.cpp has the collectives of a step, zero_whole.cpp weights by
-// coordinates of the whole model.
+// At most one gather and one reduction are in flight. A rank waits for collectives in the order of their
+// start, which is the same on every rank, as every rank walks the same list of actions.
 #include "llmc/train/step/zero.h"
 
 #include <algorithm>
+
+#include "llmc/train/step/whole_tensors.h"
 
 namespace PRECISION::inline step {
 
 static bool partial_over_tp(const Tensor& t) { return t.param.split == Split::None; }
 
-Zero::Zero(const Dims& dims, const Part& part, const Mesh& on, const ZeroOptions& o)
-    : d(dims), layout(make_layout(dims, part, size_t(on.shard.size), o.trailing)), mesh(on),
-      sharding(o.sharding), overlap(o.overlap), trains(o.trains), offload(o.offload), state(o.state),
-      blocks(int(part.layers.size())), begun(size_t(layout.count())) {
-    for (const Kept kind : {Kept::Weights, Kept::Gradients, Kept::State}) {
-        std::vector<size_t>& at = starts[size_t(kind)] = {0};
-        for (int b = 0; b < layout.count(); b++) at.push_back(at.back() + kept(b, kind).count);
-    }
-    if (mesh.tp.size > 1) tp_runs = shard_runs(group_of(0).shard.index, partial_over_tp);
-    for (StateSlot& slot : state) place_slot(slot);
-    for (const Tensor& t : layout.tensors) by_name.emplace(t.name, &t);
+Zero::Zero(Shards& s, bool overlaps)
+    : shards(s), layout(s.layout), sharding(s.sharding), overlap(overlaps), begun(size_t(s.layout.count())) {
+    if (s.mesh.tp.size > 1) tp_runs = s.own_runs(partial_over_tp);
+}
+
+void Zero::take_off(Flight& flight, ZeroEvent::Kind kind, int b, Pending pending) {
+    flight = {pending, ++started, b};
+    log(kind, b);
+}
+
+void Zero::finish_gather() {
+    if (!gather.serial) return;
+    if (reduction.serial && reduction.serial < gather.serial) finish_reduce();
+    shards.group_of(gather.bucket).shard.wait(gather.pending);
+    log(ZeroEvent::WaitGather, gather.bucket);
+    gather.serial = 0;
 }
 
 // ---------------------------------------------------------------------------------------------------------
-// places and owners
+// weights
 
-Interval Zero::shard_of(int b, int index) const {
-    return part_of({0, layout.size(b)}, size_t(index), size_t(group_of(b).shard.size));
-}
-
-Interval Zero::kept(int b, Kept kind) const {
-    const bool sharded[] = {sharding.weights, sharding.grads && is_block(b), sharding.state};
-    return sharded[size_t(kind)] ? own(b) : Interval{0, layout.size(b)};
-}
-
-Home Zero::home_of(int b, Kept kind) const {
-    return {kept(b, kind), starts[size_t(kind)][size_t(b)], offload && kind == Kept::State};
-}
-
-Home Zero::home_of(int b, const StateSlot& slot) const {
-    Home home = home_of(b, Kept::State);
-    if (!slot.of_trailing) home.elements = common(home.elements, {0, layout.leading[size_t(b)]});
-    home.at = slot.at[size_t(b)];
-    return home;
-}
-
-// The first of the ranks that have a tensor: of tp, where tensor parallelism does not cut it, and of the
-// pipeline stages with a tied wte.
-bool Zero::owns(const Tensor& t, int tp) const {
-    return (t.param.split != Split::None || tp == 0) && (t.bucket != layout.wte || mesh.tied.index == 0);
-}
-
-Interval Zero::owned(const Tensor& t, Replicas replicas) const {
-    if (!owns(t, mesh.tp.index)) return {};
-    const Axis& replica = group_of(t.bucket).replica;
-    if (replicas == Replicas::First && replica.index > 0) return {};
-    const size_t parts = replicas == Replicas::Each ? size_t(replica.size) : 1;
-    const Interval all = layout.in_bucket(t);
-    return common(all, part_of(own(t.bucket), size_t(replica.index), parts)).from(all.begin);
-}
-
-std::vector<Run> Zero::owned_runs() const {
-    return shard_runs(group_of(0).shard.index, [this](const Tensor& t) {
-        return group_of(t.bucket).replica.index == 0 && owns(t, mesh.tp.index);
-    });
-}
-
-size_t Zero::most_owned(size_t (*size)(const std::vector<Run>&)) const {
-    size_t most = 0;
-    for (int tp = 0; tp < std::min(2, mesh.tp.size); tp++)
-        most = std::max(most, most_of_shards([&](const Tensor& t) { return owns(t, tp); }, size));
-    return most;
-}
-
-const Tensor* Zero::tensor_here(const std::string& name) const {
-    const auto found = by_name.find(name);
-    return found == by_name.end() ? nullptr : found->second;
-}
-
-std::vector<Run> Zero::shard_runs(int index, const Keeps& keep) const {
-    std::vector<Run> runs;
-    for (size_t i = 0; i < layout.tensors.size(); i++) {
-        const Tensor& t = layout.tensors[i];
-        if (!keep(t)) continue;
-        const bool ends_bucket = i + 1 == layout.tensors.size() || layout.tensors[i + 1].bucket != t.bucket;
-        const size_t end = ends_bucket ? layout.start(t.bucket + 1) : layout.tensors[i + 1].start;
-        const Interval padded{layout.in_bucket(t).begin, end - t.start};
-        const Interval here = common(padded, shard_of(t.bucket, index));
-        if (here.empty()) continue;
-        const bool joins = !runs.empty() && runs.back().bucket == t.bucket &&
-                           runs.back().elements.end() == here.begin;
-        if (joins) runs.back().elements.count += here.count;
-        else runs.push_back({t.bucket, here});
+void Zero::begin_step(std::vector<int> next) {
+    if (!sharding.weights) return;
+    finish_gather();
+    order = std::move(next);
+    position = 0;
+    if (shards.stale) {
+        for (Gathered& g : gather_buffers) g.block = -1;
+        for (int b = 0; b < layout.count(); b++)
+            if (!shards.is_block(b))
+                shards.group_of(b).shard.all_gather(end_weights(b), shards.weight_shard(b), shards.shard(b));
+        shards.stale = false;
     }
-    return runs;
+    if (overlap && !order.empty() && gathered_index(order[0]) < 0) fetch(order[0]);
 }
 
-size_t Zero::most_of_shards(const Keeps& keep, size_t (*size)(const std::vector<Run>&)) const {
-    size_t most = 0;
-    for (int i = 0; i < group_of(0).shard.size; i++) most = std::max(most, size(shard_runs(i, keep)));
-    return most;
+void Zero::fetch(int l) {
+    finish_gather();
+    Gathered& next = gather_buffers[1 - in_use];
+    next.block = l;
+    CHECK(gathered_blocks() <= kGathered, "{} blocks are gathered", gathered_blocks());
+    const int b = layout.block(l);
+    take_off(gather, ZeroEvent::StartGather, b,
+             shards.group_of(b).shard.start_all_gather(next.memory, shards.weight_shard(b), shards.shard(b)));
+}
+
+// The weights stay valid until the next call: the other buffer belongs to the next block.
+floatX* Zero::gathered(int l) {
+    CHECK(!shards.stale, "weights are asked for before begin_step()");
+    if (gathered_index(l) < 0) fetch(l);
+    if (gather.bucket == layout.block(l)) finish_gather();
+    in_use = gathered_index(l);
+    if (!order.empty()) {
+        if (position == order.size()) position = 0;
+        CHECK(order[position] == l, "block {} is asked for, block {} was announced", l, order[position]);
+        position++;
+        size_t next = position;
+        while (next < order.size() && order[next] == l) next++;
+        if (overlap && next < order.size() && gathered_index(order[next]) < 0) fetch(order[next]);
+    }
+    return gather_buffers[in_use].memory;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// gradients
+
+void Zero::clear_grads() {
+    CHECK(!reduction.serial, "a reduction is in flight");
+    if (!sharding.grads) ops::set_zero(shards.grads, layout.size() * sizeof(real));
+    for (int b = 0; sharding.grads && b < layout.count(); b++)
+        if (!shards.is_block(b)) ops::set_zero(end_grads(b), layout.size(b) * sizeof(real));
+    std::fill(begun.begin(), begun.end(), false);
+    last = false;
+    reduced = 0;
+    filled_block = -1;
+}
+
+// Returns the buffer for a block's gradients of a micro-batch, beside the buffer that is being reduced.
+real* Zero::buffered_grads(int l) {
+    if (filled_block != l) ops::set_zero(grad_buffers[filling], layout.size(layout.block(l)) * sizeof(real));
+    filled_block = l;
+    return grad_buffers[filling];
+}
+
+// The first micro-batch is reduced into the shard; later micro-batches in the buffer, then added.
+void Zero::reduce(int b) {
+    finish_reduce();
+    const bool buffered = sharding.grads;
+    const real* whole = buffered ? grad_buffers[filling] : shards.gradient(b, 0);
+    const bool adds = buffered && begun[size_t(b)];
+    result = adds ? grad_buffers[filling] + shards.own(b).begin : shards.grad_shard(b);
+    if (buffered) {
+        filling = 1 - filling;
+        filled_block = -1;
+    }
+    begun[size_t(b)] = true;
+    completes = last;
+    take_off(reduction, ZeroEvent::StartReduce, b,
+             shards.group_of(b).shard.start_reduce_scatter(result, whole, shards.shard(b)));
+    if (!overlap) finish_reduce();
+}
+
+void Zero::finish_reduce() {
+    if (!reduction.serial) return;
+    if (gather.serial && gather.serial < reduction.serial) finish_gather();
+    const int b = reduction.bucket;
+    shards.group_of(b).shard.wait(reduction.pending);
+    log(ZeroEvent::WaitReduce, b);
+    reduction.serial = 0;
+    if (result != shards.grad_shard(b)) ops::accumulate(shards.grad_shard(b), result, shards.shard(b));
+    if (!completes) return;
+    shards.group_of(b).replica.all_reduce(shards.grad_shard(b), shards.shard(b));
+    reduced++;
+}
+
+void Zero::finish() {
+    finish_reduce();
+    const int blocks = int(layout.block_at.size());
+    CHECK(reduced == blocks, "gradients of {} of {} blocks are reduced", reduced, blocks);
+    for (int b = 0; b < layout.count(); b++) {
+        if (shards.is_block(b)) continue;
+        shards.group_of(b).shard.reduce_scatter(shards.grad_shard(b), end_grads(b), shards.shard(b));
+        shards.group_of(b).replica.all_reduce(shards.grad_shard(b), shards.shard(b));
+    }
+    sum_over_tp();
+    if (layout.wte >= 0 && shards.d.kind.tied)
+        shards.mesh.tied.all_reduce(shards.grad_shard(layout.wte), shards.shard(layout.wte));
+}
+
+// Sums the gradients of tensors that every rank of tp has whole, by a single all-reduce.
+void Zero::sum_over_tp() {
+    size_t at = 0;
+    for (const auto& [bucket, run] : tp_runs) {
+        ops::copy_on_device(packed + at, shards.gradient(bucket, run.begin), run.count * sizeof(real));
+        at += run.count;
+    }
+    shards.mesh.tp.all_reduce(packed, at);
+    at = 0;
+    for (const auto& [bucket, run] : tp_runs) {
+        ops::copy_on_device(shards.gradient(bucket, run.begin), packed + at, run.count * sizeof(real));
+        at += run.count;
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// the update
+
+void Zero::gather_bucket(int b) {
+    const Axis& ranks = shards.group_of(b).shard;
+    take_off(gather, ZeroEvent::StartGather, b,
+             sharding.state
+                 ? ranks.start_all_gather(shards.weight(b, 0), shards.weight_shard(b), shards.shard(b))
+                 : ranks.start_all_gather(shards.gradient(b, 0), shards.grad_shard(b), shards.shard(b)));
+}
+
+// Without a sharded state each rank updates every parameter: gathers the gradients of bucket b, and starts to
+// gather bucket b + 1.
+void Zero::before_update(int b) {
+    beat();
+    if (sharding.state) return;
+    if (!gather.serial) gather_bucket(b);
+    finish_gather();
+    if (overlap && b + 1 < layout.count()) gather_bucket(b + 1);
+}
+
+// ZeRO 1 and 2: gathers the new weights of bucket b while the next bucket is updated.
+void Zero::after_update(int b) {
+    if (!sharding.state || sharding.weights) return;
+    finish_gather();
+    gather_bucket(b);
+    if (!overlap) finish_gather();
+}
+
+void Zero::end_update() {
+    finish_gather();
+    shards.stale = true;
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -106,29 +193,25 @@ size_t Zero::most_of_shards(const Keeps& keep, size_t (*size)(const std::vector<
 
 size_t Zero::largest_block() const {
     size_t most = 0;
-    for (int l = 0; l < blocks; l++) most = std::max(most, layout.size(layout.block(l)));
+    for (size_t l = 0; l < layout.block_at.size(); l++)
+        most = std::max(most, layout.size(layout.block(int(l))));
     return most;
 }
 
 size_t Zero::ends_start(int end) const {
     size_t at = 0;
     for (int b = 0; b < end; b++)
-        if (!is_block(b)) at += layout.size(b);
+        if (!shards.is_block(b)) at += layout.size(b);
     return at;
 }
 
 size_t Zero::packed_count() const {
-    if (mesh.tp.size == 1) return 0;
-    return most_of_shards(partial_over_tp, [](const std::vector<Run>& runs) {
-        size_t count = 0;
-        for (const Run& run : runs) count += run.elements.count;
-        return count;
-    });
+    return shards.mesh.tp.size == 1 ? 0 : shards.most_of_shards(partial_over_tp, elements_of);
 }
 
 void Zero::add_weights_to(Arena& arena) {
     const ArenaOf weights = arena.of(Purpose::Weights);
-    weights.add("weights", &params, starts[size_t(Kept::Weights)].back());
+    shards.add_weights_to(weights);
     if (!sharding.weights) return;
     for (Gathered& g : gather_buffers) weights.add("gathered blocks", &g.memory, largest_block());
     weights.add("gathered ends", &ends, ends_start(layout.count()));
@@ -136,36 +219,11 @@ void Zero::add_weights_to(Arena& arena) {
 
 void Zero::add_training_to(Arena& arena, Arena& host) {
     const ArenaOf gradients = arena.of(Purpose::Gradients);
-    gradients.add("gradients", &grads, starts[size_t(Kept::Gradients)].back());
+    shards.add_gradients_to(gradients);
     for (real*& s : grad_buffers)
         gradients.add("gradients of two blocks", &s, sharding.grads ? largest_block() : 0);
     gradients.add("gradients to sum over tp", &packed, packed_count());
-    for (StateSlot& slot : state) add_slot_to(arena, host, slot);
-}
-
-void Zero::add_masters_to(Arena& arena, Arena& host) {
-    for (StateSlot& slot : state)
-        if (slot.weights) add_slot_to(arena, host, slot);
-}
-
-size_t slot_named(const std::vector<StateSlot>& slots, std::string_view name) {
-    for (size_t i = 0; i < slots.size(); i++)
-        if (slots[i].name == name) return i;
-    fatal(kExitInternal, __FILE__, __LINE__, "no optimizer state is named {}", name);
-}
-
-// As large on every rank of a pipeline stage.
-void Zero::place_slot(StateSlot& slot) const {
-    slot.at = {0};
-    for (int b = 0; b < layout.count(); b++) {
-        const size_t most = updated(b).count;
-        slot.at.push_back(slot.at.back() +
-                          (slot.of_trailing ? most : std::min(most, layout.leading[size_t(b)])));
-    }
-}
-
-void Zero::add_slot_to(Arena& arena, Arena& host, StateSlot& slot) {
-    (offload ? host : arena).of(Purpose::Optimizer).add(slot.planned, &slot.memory, slot.at.back());
+    shards.add_state_to(arena, host);
 }
 
 // An all-reduce works on equal slices.
@@ -175,21 +233,23 @@ static size_t staging_of(const Axis& axis, size_t count) {
 }
 
 size_t Zero::staging_bytes() const {
-    size_t most = staging_of(mesh.world, kExport);
-    if (!trains) return most;
+    size_t most = staging_of(shards.mesh.world, kExport);
+    if (!shards.trains) return most;
     for (int b = 0; b < layout.count(); b++)
-        most = std::max({most, staging_of(group_of(b).shard, layout.size(b)),
-                         staging_of(group_of(b).replica, shard(b))});
-    if (layout.wte >= 0 && d.kind.tied) most = std::max(most, staging_of(mesh.tied, shard(layout.wte)));
+        most = std::max({most, staging_of(shards.group_of(b).shard, layout.size(b)),
+                         staging_of(shards.group_of(b).replica, shards.shard(b))});
+    if (layout.wte >= 0 && shards.d.kind.tied)
+        most = std::max(most, staging_of(shards.mesh.tied, shards.shard(layout.wte)));
     return most;
 }
 
-size_t Zero::tp_staging_bytes() const { return staging_of(mesh.tp, packed_count()); }
+size_t Zero::tp_staging_bytes() const { return staging_of(shards.mesh.tp, packed_count()); }
 
 void Zero::lend_staging(void* memory, size_t bytes) const {
     for (int b = 0; b < layout.count(); b++)
-        for (const Axis* axis : {&group_of(b).shard, &group_of(b).replica}) axis->lend_staging(memory, bytes);
-    for (const Axis* axis : {&mesh.tied, &mesh.world}) axis->lend_staging(memory, bytes);
+        for (const Axis* axis : {&shards.group_of(b).shard, &shards.group_of(b).replica})
+            axis->lend_staging(memory, bytes);
+    for (const Axis* axis : {&shards.mesh.tied, &shards.mesh.world}) axis->lend_staging(memory, bytes);
 }
 
 }  // namespace PRECISION::step

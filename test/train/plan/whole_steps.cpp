@@ -122,9 +122,9 @@ TEST(an_update_loads_and_stores_at_the_same_time) {
     slow.host_gbs = 0.1;
     const Model model(cfg, described_mesh(cfg.parallel, 1, 0)->mesh, 1, false);
     size_t state = 0;
-    for (const StateSlot& slot : model.zero.state)
-        for (int b = 0; b < model.zero.layout.count(); b++)
-            state += model.zero.home_of(b, slot).elements.count;
+    for (const StateSlot& slot : model.shards.state)
+        for (int b = 0; b < model.shards.layout.count(); b++)
+            state += model.shards.home_of(b, slot).elements.count;
     const double one_way = double(state * sizeof(real)) / (1e9 * slow.host_gbs);
     const double update = estimate(cfg, 1, slow).step.after;
     EXPECT(update > one_way && update < 1.4 * one_way, "%g s, %g s in one direction", update, one_way);

@@ -39,7 +39,7 @@ TEST(a_run_is_what_its_parts_make) {
     cfg.model.vocab = data.vocab;
     Model model(cfg, Mesh(), cfg.train.micro_batch, true);
     model.allocate();
-    restore(model.zero, random_weights(model.zero.d, uint64_t(cfg.run.seed)));
+    restore(model.shards, random_weights(model.shards.d, uint64_t(cfg.run.seed)));
     Loader loader(data.train, cfg.train.micro_batch, 0);
     Generator generator(cfg, Mesh(), *model.decoder, model.zero);
     for (int64_t step = 0; step < 8; step++) {
@@ -50,7 +50,7 @@ TEST(a_run_is_what_its_parts_make) {
         const test::json& row = steps.at(size_t(step));
         EXPECT(near(row["loss"], f.loss) && near(row["norm"], f.norm) && near(row["lr"], lr),
                "step %d: loss %.9g, %s", int(step) + 1, f.loss, row.dump().c_str());
-        const double flops = model_flops_per_token(cfg.model, int64_t(model.zero.layout.parameters));
+        const double flops = model_flops_per_token(cfg.model, int64_t(model.shards.layout.parameters));
         EXPECT_NEAR(row["mfu"].get<double>() / row["tokens_per_s"].get<double>() * 2.5e12 / flops, 1, 1e-3);
         if (step % 4 != 3) continue;
         const auto written = generator.run(*data.tokenizer, data.prompt, uint64_t(step) + 1);
@@ -69,7 +69,7 @@ TEST(a_text_of_weights_that_are_not_finite) {
     const Tensor& broken = t.tensor("h.1.fcw");
     std::vector<real> values = t.whole(broken);
     values[7] = INFINITY;
-    set_tensor(t.model.zero, broken, values);
+    set_tensor(t.model.shards, broken, values);
     Generator generator(cfg, Mesh(), *t.model.decoder, t.model.zero);
     TextState text{.ids = {1, 2, 3}};
     const Fatal end = test::fatal_of([&] { (void)generator.next(text, 0); });

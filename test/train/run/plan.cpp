@@ -53,7 +53,8 @@ TEST(weights_and_optimizer_as_counted_by_hand) {
         EXPECT(plan[row] == P * r, "%s: %zu bytes, expected %zu", row, plan[row], P * r);
     EXPECT(plan["master weights"] == (kIsBf16 ? P * r : 0), "master weights: %zu bytes",
            plan["master weights"]);
-    EXPECT(model.zero.layout.parameters == P - (Vp - V) * C, "%zu parameters", model.zero.layout.parameters);
+    const size_t parameters = model.shards.layout.parameters;
+    EXPECT(parameters == P - (Vp - V) * C, "%zu parameters", parameters);
 }
 
 // Per token and block, in floatX: x, ln1, 3 qkv, atty, x1, ln2, 4 pre, 4 act = 16 C; in real: two means, two
@@ -192,7 +193,7 @@ TEST(a_snapshot_beside_offloaded_state) {
         size_t bytes = 0;
         for (const auto& row : model.host.plan())
             if (row.name == "snapshot for checkpoints") bytes += row.bytes;
-        return double(bytes) / double(model.zero.layout.parameters);
+        return double(bytes) / double(model.shards.layout.parameters);
     };
     EXPECT_NEAR(bytes_of_snapshot(true), double(x), 0.01);
     EXPECT_NEAR(bytes_of_snapshot(false), double(x), 0.01);

@@ -32,7 +32,7 @@ static bool same(const std::vector<real>& a, const std::vector<real>& b) {
 static std::string save(Tiny& t, int64_t step) {
     RunState state;
     state.step = step;
-    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, {});
+    Checkpoint checkpoint(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {});
     checkpoint.save(state, true);
     return checkpoint.newest;
 }
@@ -44,15 +44,16 @@ TEST(saved_weights_come_back_bit_for_bit) {
     const std::string path = save(a, 3);
     EXPECT(path == dir + "/step_3" && newest_checkpoint(dir).folder == path, "saved as '%s'", path.c_str());
     const auto saved = masters_of(a);
-    const std::vector<floatX> params(a.model.zero.params, a.model.zero.params + a.size());
+    const std::vector<floatX> params(a.model.shards.params, a.model.shards.params + a.size());
 
     Config cfg = config_in(dir);
     cfg.model.init = path, cfg.run.seed = 5;
     Tiny b(cfg);
     EXPECT(!same(masters_of(b), saved), "another seed has other weights");
-    Checkpoint(b.cfg, b.model.zero, b.model.votes, b.model.snapshot, {}).load_or_init(std::nullopt);
+    Checkpoint(b.cfg, b.model.shards, b.model.votes, b.model.snapshot, {}).load_or_init(std::nullopt);
     EXPECT(same(masters_of(b), saved), "masters differ");
-    EXPECT(memcmp(b.model.zero.params, params.data(), params.size() * sizeof(floatX)) == 0, "weights differ");
+    EXPECT(memcmp(b.model.shards.params, params.data(), params.size() * sizeof(floatX)) == 0,
+           "weights differ");
     EXPECT(load_config(path + "/config.json").model.channels == 48, "the config is in the folder");
 }
 
@@ -63,13 +64,13 @@ TEST(weights_that_are_not_finite_are_named) {
     const Tensor& broken = a.tensor("lnfw");
     std::vector<real> values = a.whole(broken);
     values[3] = NAN;
-    set_tensor(a.model.zero, broken, values);
+    set_tensor(a.model.shards, broken, values);
     const std::string path = save(a, 3);
-    Checkpoint checkpoint(a.cfg, a.model.zero, a.model.votes, a.model.snapshot, {});
+    Checkpoint checkpoint(a.cfg, a.model.shards, a.model.votes, a.model.snapshot, {});
     for (const bool resumes : {true, false}) {
         const Fatal end = test::fatal_of([&] {
             if (resumes) (void)checkpoint.load_or_init(open_checkpoint(path));
-            else load_weights(a.model.zero, path);
+            else load_weights(a.model.shards, path);
         });
         EXPECT(end.code == kExitNotFinite && strstr(end.what(), "'lnfw'") && strstr(end.what(), path.c_str()),
                "code %d, '%s'", end.code, end.what());
@@ -82,11 +83,12 @@ TEST(state_is_what_the_list_of_slots_says) {
     const std::vector<StateSlot> slots = {{.name = "momentum", .planned = "momentum of all"},
                                           {.name = "row", .planned = "rows"}};
     struct Own {
-        Zero zero;
+        Shards shards;
+        Zero zero{shards};
         Arena arena, host;
         std::byte* snapshot = nullptr;
         Own(const Config& c, const std::vector<StateSlot>& slots)
-            : zero(dims_of(c, c.model.vocab, Axis()), whole_model(c.model.layers), Mesh(),
+            : shards(dims_of(c, c.model.vocab, Axis()), whole_model(c.model.layers), Mesh(),
                    {.state = slots, .offload = true}) {
             zero.add_weights_to(arena), zero.add_training_to(arena, host);
             arena.allocate(ops::device_allocate, ops::device_free);
@@ -94,27 +96,27 @@ TEST(state_is_what_the_list_of_slots_says) {
         }
     };
     Own a(cfg, slots), b(cfg, slots);
-    const size_t size = a.zero.layout.size();
+    const size_t size = a.shards.layout.size();
     EXPECT(a.host.plan().size() >= slots.size(), "%zu rows on the host", a.host.plan().size());
     for (size_t i = 0; i < slots.size(); i++) {
         const Arena::Row row = a.host.plan()[i];
         EXPECT(row.name == slots[i].planned && row.bytes == size * sizeof(real), "'%s' of %zu bytes",
                row.name.c_str(), row.bytes);
     }
-    restore(a.zero, random_weights(a.zero.d, 1));
-    for (const Tensor& t : a.zero.layout.tensors)
+    restore(a.shards, random_weights(a.shards.d, 1));
+    for (const Tensor& t : a.shards.layout.tensors)
         for (size_t i = t.start; i < t.start + t.param.used(); i++)
-            for (size_t s = 0; s < slots.size(); s++) a.zero.state[s].memory[i] = real(i + s * size);
+            for (size_t s = 0; s < slots.size(); s++) a.shards.state[s].memory[i] = real(i + s * size);
     Votes votes;
-    Checkpoint checkpoint(cfg, a.zero, votes, a.snapshot, {});
+    Checkpoint checkpoint(cfg, a.shards, votes, a.snapshot, {});
     RunState state;
     state.step = 1;
     checkpoint.save(state, true);
     const Origin saved = open_checkpoint(checkpoint.newest);
-    restore(b.zero, checkpoint_state(saved.folder, saved.manifest), true);
+    restore(b.shards, checkpoint_state(saved.folder, saved.manifest), true);
     for (size_t s = 0; s < slots.size(); s++)
-        EXPECT(memcmp(a.zero.state[s].memory, b.zero.state[s].memory, size * sizeof(real)) == 0, "%s differs",
-               slots[s].name);
+        EXPECT(memcmp(a.shards.state[s].memory, b.shards.state[s].memory, size * sizeof(real)) == 0,
+               "%s differs", slots[s].name);
 }
 
 // Weights for generation alone: no masters, the same rounding.
@@ -126,9 +128,9 @@ TEST(weights_without_masters) {
     Config cfg = config_in(dir);
     cfg.train.steps = 0, cfg.model.init = path;
     Tiny b(cfg);
-    EXPECT(!b.model.zero.masters() && !b.model.zero.grads, "there is memory for training");
-    load_weights(b.model.zero, path);
-    EXPECT(memcmp(b.model.zero.params, a.model.zero.params, a.size() * sizeof(floatX)) == 0,
+    EXPECT(!b.model.shards.masters() && !b.model.shards.grads, "there is memory for training");
+    load_weights(b.model.shards, path);
+    EXPECT(memcmp(b.model.shards.params, a.model.shards.params, a.size() * sizeof(floatX)) == 0,
            "weights differ");
 }
 
@@ -137,7 +139,7 @@ TEST(what_a_signal_asks_for_is_saved_after_the_one_before) {
     Config cfg = config_in(fresh_folder());
     cfg.checkpoint.every = 5;
     Tiny t(cfg);
-    Checkpoint c(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, {});
+    Checkpoint c(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {});
     EXPECT(c.async(), "saves beside training");
     const auto at = [&](int64_t step, bool asked = false, bool ends = false) {
         RunState state;
@@ -162,7 +164,7 @@ TEST(what_a_signal_asks_for_is_saved_after_the_one_before) {
 TEST(votes_of_an_earlier_step_end_no_save) {
     Config cfg = config_in(fresh_folder());
     Tiny t(cfg);
-    Checkpoint c(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, {});
+    Checkpoint c(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {});
     RunState state;
     state.step = 3;
     const Votes::Words before = {0, 0, 1, 0};
@@ -184,7 +186,7 @@ TEST(weights_of_another_shape) {
         Config cfg = config_in(dir);
         change(cfg.model);
         Tiny b(cfg);
-        const Fatal e = test::fatal_of([&] { load_weights(b.model.zero, path); });
+        const Fatal e = test::fatal_of([&] { load_weights(b.model.shards, path); });
         EXPECT(e.code == kExitConfig, "code %d, '%s'", e.code, e.what());
         for (const auto& w : words)
             EXPECT(strstr(e.what(), w.c_str()), "no '%s' in '%s'", w.c_str(), e.what());
@@ -192,7 +194,7 @@ TEST(weights_of_another_shape) {
     load([](ModelConfig& m) { m.channels = 96; }, {path, "wte", "66", "96", "48"});
     load([](ModelConfig& m) { m.vocab = 70; }, {path, "wte", "70", "66"});
     load([](ModelConfig& m) { m.layers = 3; }, {path, "h.2.", "another model"});
-    const Fatal e = test::fatal_of([&] { load_weights(a.model.zero, dir + "/step_9"); });
+    const Fatal e = test::fatal_of([&] { load_weights(a.model.shards, dir + "/step_9"); });
     EXPECT(e.code == kExitConfig && strstr(e.what(), "step_9"), "code %d, '%s'", e.code, e.what());
 }
 

@@ -49,7 +49,7 @@ TEST(a_save_that_fails_fails_on_all_ranks) {
     const std::string dir = folder("gone");
     on_ranks(config_on({3, 1, 1, 1}, dir), [&](Tiny& t) {
         const Axis& world = t.model.mesh.world;
-        Checkpoint checkpoint(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, {});
+        Checkpoint checkpoint(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {});
         const std::string in_the_way = dir + "/step_1.tmp-1/rank_00001.safetensors";
         if (t.model.mesh.rank == 1) fs::create_directories(in_the_way);
         world.barrier();
@@ -69,7 +69,7 @@ TEST(zeros_keep_their_sign_and_nan_its_payload) {
         std::vector<real> values(tensor.param.whole(), real(-0.0));
         values[1] = real(NAN), values[2] = -real(INFINITY),
         values[3] = std::numeric_limits<real>::denorm_min();
-        set_tensor(t.model.zero, tensor, values);
+        set_tensor(t.model.shards, tensor, values);
         const auto back = t.whole(tensor);
         EXPECT(memcmp(back.data(), values.data(), values.size() * sizeof(real)) == 0, "bits differ");
     });

@@ -48,9 +48,9 @@ struct Image {
     std::vector<std::vector<std::byte>> bytes;
     std::mutex mutex;
 
-    void add(const Zero& zero) {
-        const RankShare share = share_to_save(zero);
-        const auto data = share.data(zero);
+    void add(const Shards& shards) {
+        const RankShare share = share_to_save(shards);
+        const auto data = share.data(shards);
         const std::lock_guard lock(mutex);
         for (size_t i = 0; i < data.size(); i++) {
             SavedPiece p = share.pieces[i];
@@ -101,20 +101,20 @@ TEST(an_image_in_memory_restores_another_mesh) {
         std::string folder;
         on_ranks(saver, [&](Tiny& t) {
             train_steps(t, 2);
-            image.add(t.model.zero);
-            Checkpoint checkpoint(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, {});
+            image.add(t.model.shards);
+            Checkpoint checkpoint(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {});
             RunState state;
             state.step = 2;
             checkpoint.save(state, false);
             if (t.model.mesh.rank == 0) folder = checkpoint.newest;
         });
         on_ranks(reader, [&](Tiny& t) {
-            restore(t.model.zero, image.source(), true);
-            from_memory.add(t.model.zero);
+            restore(t.model.shards, image.source(), true);
+            from_memory.add(t.model.shards);
             const Origin origin = open_checkpoint(folder, t.model.mesh.world);
-            restore(t.model.zero, random_weights(t.d, 9));
-            restore(t.model.zero, checkpoint_state(origin.folder, origin.manifest), true);
-            from_disk.add(t.model.zero);
+            restore(t.model.shards, random_weights(t.d, 9));
+            restore(t.model.shards, checkpoint_state(origin.folder, origin.manifest), true);
+            from_disk.add(t.model.shards);
         });
         expect_same(image, from_memory, "memory");
         expect_same(image, from_disk, "disk");
@@ -127,19 +127,19 @@ TEST(weights_are_the_same_on_every_mesh) {
     const std::string file = test::temporary_directory() + "/" TEST_PRECISION "_sources.bin";
     Image random, import;
     on_ranks(config_on({1, 1, 1, 0}), [&](Tiny& t) {
-        random.add(t.model.zero);
+        random.add(t.model.shards);
         t.shake();
-        export_to({.shape = t.cfg.model, .layout = t.model.zero.layout, .read = t.reads(),
+        export_to({.shape = t.cfg.model, .layout = t.model.shards.layout, .read = t.reads(),
                    .tokenizer = nullptr, .bf16 = false}, "llmc:" + file);
-        load_weights(t.model.zero, "llmc:" + file);
-        import.add(t.model.zero);
+        load_weights(t.model.shards, "llmc:" + file);
+        import.add(t.model.shards);
     });
     for (const Where& to : {Where{3, 1, 1, 3}, Where{2, 2, 1, 1}, Where{1, 1, 5, 0}, Where{1, 4, 1, 0}}) {
         Image random_here, import_here;
         on_ranks(config_on(to), [&](Tiny& t) {
-            random_here.add(t.model.zero);
-            load_weights(t.model.zero, "llmc:" + file);
-            import_here.add(t.model.zero);
+            random_here.add(t.model.shards);
+            load_weights(t.model.shards, "llmc:" + file);
+            import_here.add(t.model.shards);
         });
         expect_same(random, random_here, "random");
         expect_same(import, import_here, "import");

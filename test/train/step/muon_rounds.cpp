@@ -11,6 +11,7 @@ namespace PRECISION {
 struct Described {
     Config cfg = zero_config(1, 3);
     std::unique_ptr<RankMesh> mesh;
+    std::optional<Shards> shards;
     std::optional<Zero> zero;
     std::optional<Muon> muon;
     Described(int ranks, int rank, bool gpt2 = false) {
@@ -20,10 +21,11 @@ struct Described {
         cfg.parallel.ranks = ranks, cfg.optimizer.kind = OptimizerKind::Muon;
         mesh = described_mesh(cfg.parallel, ranks, rank);
         const Dims d = dims_of(cfg, cfg.model.vocab);
-        zero.emplace(d, whole_model(d.L), mesh->mesh,
-                     ZeroOptions{.state = Optimizer::slots(OptimizerKind::Muon),
-                                 .sharding = sharding_of(3, ranks),
-                                 .trailing = Optimizer::trailing(cfg.optimizer, d)});
+        shards.emplace(d, whole_model(d.L), mesh->mesh,
+                       ShardOptions{.state = Optimizer::slots(OptimizerKind::Muon),
+                                    .sharding = sharding_of(3, ranks),
+                                    .trailing = Optimizer::trailing(cfg.optimizer, d)});
+        zero.emplace(*shards);
         muon.emplace(cfg.optimizer, 1, *zero);
     }
 };

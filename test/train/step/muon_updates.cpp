@@ -60,7 +60,7 @@ static Values values_of(Tiny& t, const Tensor& tensor) {
         const size_t start = tensor.start;
         return wide(std::vector<real>(from + start, from + start + tensor.param.count()));
     };
-    return {part(t.masters()), part(t.state("m")), part(t.model.zero.grads)};
+    return {part(t.masters()), part(t.state("m")), part(t.model.shards.grads)};
 }
 
 // The formula for rows first .. first + rows of a tensor, in place.
@@ -99,12 +99,12 @@ static void expect_the_formula(const Config& cfg) {
     for (int64_t step = 0; step < 6; step++) {
         t.model.pipeline.run(data);
         std::map<std::string, Values> expected, before;
-        for (const Tensor& tensor : t.model.zero.layout.tensors)
+        for (const Tensor& tensor : t.model.shards.layout.tensors)
             if (tensor.trailing) expected[tensor.name] = before[tensor.name] = values_of(t, tensor);
         enqueue_update(t.model, cfg.optimizer.lr, step);
         const double norm = t.model.statistics->read().norm;
         const double clip = cfg.optimizer.grad_clip, scale = norm > clip ? clip / norm : 1;
-        for (const Tensor& tensor : t.model.zero.layout.tensors) {
+        for (const Tensor& tensor : t.model.shards.layout.tensors) {
             if (!tensor.trailing) continue;
             Values& want = expected[tensor.name];
             int first = 0;
@@ -167,10 +167,10 @@ TEST(second_moments_are_of_all_but_matrices) {
     cfg.optimizer.kind = OptimizerKind::Adamw;
     const Tiny adamw(cfg);
     size_t matrices = 0;
-    for (const Tensor& t : muon.model.zero.layout.tensors)
+    for (const Tensor& t : muon.model.shards.layout.tensors)
         if (t.trailing) matrices += t.param.count();
     const auto elements = [](const Tiny& t, const char* name) {
-        for (const StateSlot& slot : t.model.zero.state)
+        for (const StateSlot& slot : t.model.shards.state)
             if (slot.name == std::string(name)) return slot.at.back();
         return size_t(0);
     };
@@ -187,21 +187,22 @@ TEST(an_update_takes_the_state_that_it_names) {
         std::vector<StateSlot> slots = Optimizer::slots(OptimizerKind::Muon);
         if (reversed) std::reverse(slots.begin(), slots.end());
         const Dims d = dims_of(cfg, cfg.model.vocab);
-        Zero zero(d, whole_model(d.L), Mesh(),
-                  {.state = slots, .trailing = Optimizer::trailing(cfg.optimizer, d)});
+        Shards shards(d, whole_model(d.L), Mesh(),
+                      {.state = slots, .trailing = Optimizer::trailing(cfg.optimizer, d)});
+        Zero zero(shards);
         Optimizer optimizer(cfg, zero);
         Arena arena;
         zero.add_weights_to(arena), zero.add_training_to(arena, arena), optimizer.add_to(arena);
         arena.allocate(ops::device_allocate, ops::device_free);
-        restore(zero, random_weights(zero.d, 1));
-        for (size_t i = 0; i < zero.layout.size(); i++) zero.grads[i] = real(std::sin(double(i)));
+        restore(shards, random_weights(d, 1));
+        for (size_t i = 0; i < shards.layout.size(); i++) shards.grads[i] = real(std::sin(double(i)));
         double squares = 0;
         const double loss = 1;
         optimizer.sum_squares(&squares);
         optimizer.clip(&squares, &loss);
         optimizer.update(1e-2, 0);
         std::map<std::string, std::vector<real>> state;
-        for (const StateSlot& slot : zero.state)
+        for (const StateSlot& slot : shards.state)
             state[slot.name] = {slot.memory, slot.memory + slot.at.back()};
         return state;
     };
@@ -225,7 +226,7 @@ TEST(groups_have_learning_rates_of_their_own) {
             t.shake(0.1);
             const std::vector<real> before(t.masters(), t.masters() + t.size());
             (void)train_steps(t, 1);
-            for (const Tensor& tensor : t.model.zero.layout.tensors) {
+            for (const Tensor& tensor : t.model.shards.layout.tensors) {
                 double moved = 0;
                 for (size_t i = tensor.start; i < tensor.start + tensor.param.used(); i++)
                     moved = std::max(moved, std::fabs(double(t.masters()[i] - before[i])));
@@ -250,7 +251,7 @@ TEST(cautious_decay_is_of_muons_matrices) {
     };
     const auto plain = masters(false, false), cautious = masters(true, false), both = masters(true, true);
     const Tiny t(muon_config());
-    for (const Tensor& tensor : t.model.zero.layout.tensors) {
+    for (const Tensor& tensor : t.model.shards.layout.tensors) {
         const auto differs = [&](const std::vector<real>& a, const std::vector<real>& b) {
             return !std::equal(a.begin() + ptrdiff_t(tensor.start),
                                a.begin() + ptrdiff_t(tensor.start + tensor.param.used()),
@@ -272,7 +273,7 @@ TEST(a_skipped_step_changes_nothing) {
     Trace before, after;
     before.keep_state(t);
     t.model.pipeline.run(data);
-    t.model.zero.grads[t.tensor("h.1.fcw").start + 5] = real(NAN);
+    t.model.shards.grads[t.tensor("h.1.fcw").start + 5] = real(NAN);
     enqueue_update(t.model, 1e-2, 1);
     after.keep_state(t);
     EXPECT(!t.model.statistics->read().finite && before == after, "the state has changed");

@@ -189,7 +189,8 @@ TEST(what_is_not_finite_never_reaches_the_weights) {
         for (const char* where : {"wte", "h.0.ln1b", "h.1.fcw", "lnfb", "loss"}) {
             pipeline.run(data);
             if (!strcmp(where, "loss")) *t.model.gpt.loss = poison;
-            else t.model.zero.grads[t.tensor(where).start + t.tensor(where).param.used() - 1] = real(poison);
+            else t.model.shards.grads[t.tensor(where).start + t.tensor(where).param.used() - 1] =
+                real(poison);
             enqueue_update(t.model, 1e-3, 2);
             const StepResult r = t.model.statistics->read();
             EXPECT(!r.finite, "%g in %s passes as finite", poison, where);
@@ -206,10 +207,9 @@ TEST(what_is_not_finite_never_reaches_the_weights) {
 
 TEST(a_poisoned_weight_shows_in_loss_and_norm) {
     Tiny t(tiny_config());
-    const Tensor& w = t.tensor("h.1.qkvw");
-    std::vector<real> values = t.whole(w);
+    std::vector<real> values = t.whole(t.tensor("h.1.qkvw"));
     values[5] = real(NAN);
-    set_tensor(t.model.zero, w, values);
+    set_tensor(t.model.shards, t.tensor("h.1.qkvw"), values);
     Trace trace;
     Loader data(t.set, t.cfg.train.micro_batch, 0);
     EXPECT(!train_step(t, data, 0, trace), "passes as finite");
@@ -226,7 +226,7 @@ TEST(decay_is_on_matrices_only) {
     t.model.zero.clear_grads();
     t.model.gpt.clear_loss();
     enqueue_update(t.model, 0.1, 0);
-    for (const Tensor& tensor : t.model.zero.layout.tensors) {
+    for (const Tensor& tensor : t.model.shards.layout.tensors) {
         const std::string name = tensor.name.substr(tensor.name.rfind('.') + 1);
         bool matrix = false;
         for (const char* m : {"wte", "wpe", "qkvw", "attprojw", "fcw", "fcprojw"})
@@ -256,7 +256,7 @@ TEST(a_step_reaches_every_tensor_and_no_padding) {
     const std::vector<real> before(t.masters(), t.masters() + t.size());
     train_steps(t, 3);
     std::vector<bool> used(t.size());
-    for (const Tensor& tensor : t.model.zero.layout.tensors) {
+    for (const Tensor& tensor : t.model.shards.layout.tensors) {
         size_t changed = 0;
         for (size_t i = tensor.start; i < tensor.start + tensor.param.used(); i++) {
             used[i] = true;
@@ -269,8 +269,8 @@ TEST(a_step_reaches_every_tensor_and_no_padding) {
     for (size_t i = 0; i < t.size(); i++) {
         if (used[i]) continue;
         padding++;
-        EXPECT(t.masters()[i] == 0 && t.model.zero.grads[i] == 0 && t.state("m")[i] == 0 &&
-                   t.state("v")[i] == 0 && t.model.zero.params[i] == 0,
+        EXPECT(t.masters()[i] == 0 && t.model.shards.grads[i] == 0 && t.state("m")[i] == 0 &&
+                   t.state("v")[i] == 0 && t.model.shards.params[i] == 0,
                "element %zu of the padding is not zero", i);
     }
     EXPECT(padding >= size_t(128 - 66) * 48, "%zu elements of padding", padding);
@@ -285,13 +285,13 @@ TEST(logits_of_padding_never_matter) {
         t.shake();
         const Tensor& wte = t.tensor("wte");
         for (size_t i = wte.param.used(); i < wte.param.count(); i++)
-            t.model.zero.params[wte.start + i] = floatX(float(fill));
+            t.model.shards.params[wte.start + i] = floatX(float(fill));
         Pipeline& pipeline = t.model.pipeline;
         Loader data(t.set, t.cfg.train.micro_batch, 0);
         pipeline.run(data);
         losses.push_back(pipeline.summed_loss());
         losses.push_back(pipeline.evaluate(t.set, 1, {})->loss);
-        grads.emplace_back(t.model.zero.grads, t.model.zero.grads + t.size());
+        grads.emplace_back(t.model.shards.grads, t.model.shards.grads + t.size());
     }
     EXPECT(losses[0] == losses[2] && losses[1] == losses[3], "losses %.17g and %.17g", losses[0], losses[2]);
     EXPECT(memcmp(grads[0].data(), grads[1].data(), grads[0].size() * sizeof(real)) == 0, "gradients differ");

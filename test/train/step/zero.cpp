@@ -106,7 +106,7 @@ TEST(a_skipped_step_changes_nothing_anywhere) {
             const auto before = all_weights(t);
             Loader data(t.set, c.train.micro_batch, 0, mesh.dp.index, mesh.dp.size);
             t.model.pipeline.run(data);
-            if (mesh.rank == 1) t.model.zero.grad_shard(2)[3] = real(NAN);
+            if (mesh.rank == 1) t.model.shards.grad_shard(2)[3] = real(NAN);
             enqueue_update(t.model, 1e-2, 1);
             const StepResult f = t.model.statistics->read();
             EXPECT(!f.finite && std::isnan(f.norm), "ZeRO %d: norm %g passes", c.parallel.zero, f.norm);

@@ -211,15 +211,15 @@ TEST(offloading_moves_state_to_the_host) {
         return sum;
     };
     const size_t with = bytes(there.host), without = bytes(here.host);
-    EXPECT(with == without + states, "%zu bytes on the host, %zu without, %zu of states", with, without,
-           states);
+    EXPECT(with == without + states, "%zu bytes on the host, %zu and %zu expected", with, without, states);
     for (const auto& row : there.arena.plan()) {
         EXPECT(row.name != "first moments" && row.name != "master weights", "%s on the device",
                row.name.c_str());
         if (row.name != "offloaded state in use") continue;
         size_t largest = 0;                 // slice: the shard of a bucket
-        for (int b = 0; b < there.zero.layout.count(); b++) largest = std::max(largest, there.zero.shard(b));
-        const size_t chunks = 3 * there.zero.state.size() * largest * sizeof(real);
+        const Shards& s = there.shards;
+        for (int b = 0; b < s.layout.count(); b++) largest = std::max(largest, s.shard(b));
+        const size_t chunks = 3 * s.state.size() * largest * sizeof(real);
         EXPECT_NEAR(double(row.bytes) / double(chunks), 1, 0.01);
     }
 }

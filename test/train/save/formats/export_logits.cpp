@@ -29,7 +29,7 @@ static const Exported& exported() {
         Tiny t(x.cfg, true);
         t.shake();
         const auto read = t.reads();
-        const OwnModel own{.shape = x.cfg.model, .layout = t.model.zero.layout, .read = read,
+        const OwnModel own{.shape = x.cfg.model, .layout = t.model.shards.layout, .read = read,
                            .tokenizer = nullptr, .bf16 = false};
         export_to(own, "hf:" + x.hf);
         export_to(own, "gguf:" + x.gguf);
@@ -198,7 +198,7 @@ TEST(an_export_that_changed_is_refused) {
     std::ofstream(text) << std::string(3000, 'a') << " few words";
     EXPECT(test::run("./tokenize train --vocab=258 --out=" + made + " " + text).code == 0, "tokenizer");
     const Tokenizer tokenizer = Tokenizer::load(made);
-    const OwnModel own{.shape = cfg.model, .layout = t.model.zero.layout, .read = t.reads(),
+    const OwnModel own{.shape = cfg.model, .layout = t.model.shards.layout, .read = t.reads(),
                        .tokenizer = &tokenizer, .bf16 = kIsBf16};
     for (const char* kind : {"hf:", "gguf:", "llmc:"}) {
         const std::string path = test::folder(TEST_PRECISION) + "_refused_" + std::string(kind, 2),
@@ -235,7 +235,7 @@ TEST(a_rounded_export_is_read_back) {
     for (const char* name : {"_whole", "_rounded-bf16", "_rounded-fp16"}) {
         Tiny t(cfg, true);
         t.shake();
-        const OwnModel own{.shape = cfg.model, .layout = t.model.zero.layout, .read = t.reads(),
+        const OwnModel own{.shape = cfg.model, .layout = t.model.shards.layout, .read = t.reads(),
                            .tokenizer = nullptr, .bf16 = kIsBf16, .largest_file = 20000};
         const std::string to = "hf:" + test::folder(TEST_PRECISION) + name;
         const Fatal end = test::fatal_of([&] {
@@ -251,7 +251,7 @@ TEST(a_head_that_is_not_the_embedding_is_refused) {
     Config cfg = exported().cfg;
     Tiny t(cfg, true);
     t.shake();
-    const OwnModel own{.shape = cfg.model, .layout = t.model.zero.layout, .read = t.reads(),
+    const OwnModel own{.shape = cfg.model, .layout = t.model.shards.layout, .read = t.reads(),
                        .tokenizer = nullptr, .bf16 = kIsBf16};
     const std::string path = test::folder(TEST_PRECISION) + "_head.gguf";
     for (const float value : {0.7f, NAN}) {

@@ -238,9 +238,9 @@ TEST_IF(!kIsBf16, a_head_of_its_own_is_named_as_the_format_names_it) {
     const string path = folder(TEST_PRECISION "_gpt2.gguf");
     Config cfg = tiny_config();
     Tiny t(cfg, true);
-    export_to({.shape = cfg.model, .layout = t.model.zero.layout, .read = t.reads(), .tokenizer = nullptr,
+    export_to({.shape = cfg.model, .layout = t.model.shards.layout, .read = t.reads(), .tokenizer = nullptr,
                .bf16 = false}, "gguf:" + path);
-    const Tensor& wte = t.model.zero.layout.tensors.front();
+    const Tensor& wte = t.model.shards.layout.tensors.front();
     check_head(open_foreign("gguf:" + path), wte);
     const uint64_t at = [&] {
         const GgufFile file(path);

@@ -1,0 +1,146 @@
+#include "llmc/train/step/shards.h"
+
+#include <algorithm>
+
+#include "llmc/base/check.h"
+
+namespace PRECISION::inline step {
+
+Shards::Shards(const Dims& dims, const Part& part, const Mesh& on, const ShardOptions& o)
+    : d(dims), layout(make_layout(dims, part, size_t(on.shard.size), o.trailing)), mesh(on),
+      sharding(o.sharding), trains(o.trains), offload(o.offload), state(o.state) {
+    for (const Kept kind : {Kept::Weights, Kept::Gradients, Kept::State}) {
+        std::vector<size_t>& at = starts[size_t(kind)] = {0};
+        for (int b = 0; b < layout.count(); b++) at.push_back(at.back() + kept(b, kind).count);
+    }
+    for (StateSlot& slot : state) place_slot(slot);
+    for (const Tensor& t : layout.tensors) by_name.emplace(t.name, &t);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// places and owners
+
+Interval Shards::shard_of(int b, int index) const {
+    return part_of({0, layout.size(b)}, size_t(index), size_t(group_of(b).shard.size));
+}
+
+Interval Shards::kept(int b, Kept kind) const {
+    const bool sharded[] = {sharding.weights, sharding.grads && is_block(b), sharding.state};
+    return sharded[size_t(kind)] ? own(b) : Interval{0, layout.size(b)};
+}
+
+Home Shards::home_of(int b, Kept kind) const {
+    return {kept(b, kind), starts[size_t(kind)][size_t(b)], offload && kind == Kept::State};
+}
+
+Home Shards::home_of(int b, const StateSlot& slot) const {
+    Home home = home_of(b, Kept::State);
+    if (!slot.of_trailing) home.elements = common(home.elements, {0, layout.leading[size_t(b)]});
+    home.at = slot.at[size_t(b)];
+    return home;
+}
+
+// The first of the ranks that have a tensor: of tp, where tensor parallelism does not cut it, and of the
+// pipeline stages with a tied wte.
+bool Shards::owns(const Tensor& t, int tp) const {
+    return (t.param.split != Split::None || tp == 0) && (t.bucket != layout.wte || mesh.tied.index == 0);
+}
+
+Interval Shards::owned(const Tensor& t, Replicas replicas) const {
+    if (!owns(t, mesh.tp.index)) return {};
+    const Axis& replica = group_of(t.bucket).replica;
+    if (replicas == Replicas::First && replica.index > 0) return {};
+    const size_t parts = replicas == Replicas::Each ? size_t(replica.size) : 1;
+    const Interval all = layout.in_bucket(t);
+    return common(all, part_of(own(t.bucket), size_t(replica.index), parts)).from(all.begin);
+}
+
+std::vector<Run> Shards::owned_runs() const {
+    return own_runs([this](const Tensor& t) {
+        return group_of(t.bucket).replica.index == 0 && owns(t, mesh.tp.index);
+    });
+}
+
+size_t Shards::most_owned(size_t (*size)(const std::vector<Run>&)) const {
+    size_t most = 0;
+    for (int tp = 0; tp < std::min(2, mesh.tp.size); tp++)
+        most = std::max(most, most_of_shards([&](const Tensor& t) { return owns(t, tp); }, size));
+    return most;
+}
+
+const Tensor* Shards::tensor_here(const std::string& name) const {
+    const auto found = by_name.find(name);
+    return found == by_name.end() ? nullptr : found->second;
+}
+
+std::vector<Run> Shards::runs_in(const Keeps& keep,
+                                 const std::function<Interval(int)>& elements) const {
+    std::vector<Run> runs;
+    for (size_t i = 0; i < layout.tensors.size(); i++) {
+        const Tensor& t = layout.tensors[i];
+        if (!keep(t)) continue;
+        const bool ends_bucket = i + 1 == layout.tensors.size() || layout.tensors[i + 1].bucket != t.bucket;
+        const size_t end = ends_bucket ? layout.start(t.bucket + 1) : layout.tensors[i + 1].start;
+        const Interval padded{layout.in_bucket(t).begin, end - t.start};
+        const Interval here = common(padded, elements(t.bucket));
+        if (here.empty()) continue;
+        const bool joins = !runs.empty() && runs.back().bucket == t.bucket &&
+                           runs.back().elements.end() == here.begin;
+        if (joins) runs.back().elements.count += here.count;
+        else runs.push_back({t.bucket, here});
+    }
+    return runs;
+}
+
+std::vector<Run> Shards::own_runs(const Keeps& keep) const {
+    return runs_in(keep, [this](int b) { return own(b); });
+}
+
+size_t Shards::most_of_shards(const Keeps& keep, size_t (*size)(const std::vector<Run>&)) const {
+    size_t most = 0;
+    for (int i = 0; i < mesh.shard.size; i++)
+        most = std::max(most, size(runs_in(keep, [&](int b) { return shard_of(b, i); })));
+    return most;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// memory
+
+void Shards::add_weights_to(ArenaOf weights) {
+    weights.add("weights", &params, starts[size_t(Kept::Weights)].back());
+}
+
+void Shards::add_gradients_to(ArenaOf gradients) {
+    gradients.add("gradients", &grads, starts[size_t(Kept::Gradients)].back());
+}
+
+void Shards::add_state_to(Arena& arena, Arena& host) {
+    for (StateSlot& slot : state) add_slot_to(arena, host, slot);
+}
+
+void Shards::add_masters_to(Arena& arena, Arena& host) {
+    for (StateSlot& slot : state)
+        if (slot.weights) add_slot_to(arena, host, slot);
+}
+
+size_t slot_named(const std::vector<StateSlot>& slots, std::string_view name) {
+    for (size_t i = 0; i < slots.size(); i++)
+        if (slots[i].name == name) return i;
+    fatal(kExitInternal, __FILE__, __LINE__, "no optimizer state is named {}", name);
+}
+
+// As large on every rank of a pipeline stage.
+void Shards::place_slot(StateSlot& slot) const {
+    slot.at = {0};
+    for (int b = 0; b < layout.count(); b++) {
+        const size_t most = updated(b).count;
+        slot.at.push_back(slot.at.back() +
+                          (slot.of_trailing ? most : std::min(most, layout.leading[size_t(b)])));
+    }
+}
+
+void Shards::add_slot_to(Arena& arena, Arena& host, StateSlot& slot) {
+    (offload ? host : arena).of(Purpose::Optimizer).add(slot.planned, &slot.memory, slot.at.back());
+}
+
+}  // namespace PRECISION::step

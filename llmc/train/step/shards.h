@@ -1,0 +1,152 @@
+// The shards of weights, gradients and optimizer state: what of each bucket of the buffers lies here, and
+// who owns it. The three words of Sharding decide, by ZeRO stage:
+//
+//     ZeRO    weights   gradients   state
+//     0       whole     whole       whole
+//     1       whole     whole       shards
+//     2       whole     shards      shards
+//     3       shards    shards      shards
+//
+// group_of(bucket) has the ranks that share a bucket, home_of(bucket, kind) the elements that lie here, and
+// where. At every ZeRO stage the norm is taken of the same shards. Gradients of the ends of the model (wte,
+// the rest of the embedding, the final group) are whole, as shards would save no memory.
+#pragma once
+#include <functional>
+#include <unordered_map>
+
+#include "llmc/base/config/sharding.h"
+#include "llmc/comm/axis.h"
+#include "llmc/ops/arena.h"
+#include "llmc/ops/ops.h"
+#include "llmc/train/step/pieces.h"
+
+namespace PRECISION::inline step {
+
+// Bit-equal to floatX where masters would only be a copy.
+inline constexpr bool kMasterIsParam = sizeof(floatX) == sizeof(real);
+
+// An optimizer's state for each weight: a named flat buffer, stored by sharding.state. Plan, offload, save
+// and load walk the list of slots.
+struct StateSlot {
+    const char *name, *planned;    // in checkpoints, and in the memory plan
+    bool weights = false;          // the weights in full precision: kept by runs without training as well
+    bool of_trailing = true;       // also of the layout's trailing tensors
+    real* memory = nullptr;
+    std::vector<size_t> at = {};   // start of each bucket in memory; one more at the end. Filled in by Shards
+
+    bool has(const Tensor& t) const { return of_trailing || !t.trailing; }
+};
+// The place of a slot in the list. REQUIRES: the list has a slot of this name.
+size_t slot_named(const std::vector<StateSlot>& slots, std::string_view name);
+
+// What there is of each bucket: the three words of Sharding.
+enum class Kept : uint8_t { Weights, Gradients, State };
+
+// The elements of a bucket that lie here, in which memory, and where the first is in the flat buffer.
+struct Home {
+    Interval elements;
+    size_t at;
+    bool on_host;
+    size_t place(size_t element) const { return at + element - elements.begin; }   // REQUIRES: it lies here
+};
+
+// Each rank of `shard` has one of the equal shards of a bucket, each rank of `replica` the same shard.
+struct BucketGroup { const Axis &shard, &replica; };
+
+// Some elements of a bucket.
+struct Run { int bucket; Interval elements; };
+inline size_t elements_of(const std::vector<Run>& runs) {
+    size_t count = 0;
+    for (const Run& run : runs) count += run.elements.count;
+    return count;
+}
+
+struct ShardOptions {
+    std::vector<StateSlot> state = {};     // Optimizer::slots()
+    Sharding sharding = {};
+    std::vector<std::string> trailing = {};        // names of params.h; see layout.h
+    bool trains = true;
+    bool offload = false;      // optimizer state in the host's memory
+};
+
+struct Shards {
+    Dims d;
+    Layout layout;
+    Mesh mesh;
+    Sharding sharding;
+    bool trains, offload;
+    std::function<void()> await_readers = {};      // of offloaded state, before it changes; may be empty
+
+    floatX* params = nullptr;                              // whole, or shards: sharding.weights
+    real* grads = nullptr;                                 // whole, or of blocks shards: sharding.grads
+    std::vector<StateSlot> state;                          // whole, or shards: sharding.state
+    bool stale = true;                                     // gathered copies of weights are older than params
+
+    Shards(const Dims& dims, const Part& part, const Mesh& mesh, const ShardOptions& options);
+    Shards(const Shards&) = delete;
+
+    void add_weights_to(ArenaOf weights);
+    void add_gradients_to(ArenaOf gradients);
+    void add_state_to(Arena& arena, Arena& host);
+    void add_masters_to(Arena& arena, Arena& host);        // only the slots with weights
+
+    // ---- the place of a bucket
+
+    bool is_block(int b) const { return b >= layout.blocks && b < layout.block(int(layout.block_at.size())); }
+    BucketGroup group_of(int /*bucket*/) const { return {mesh.shard, mesh.replica}; }
+    Home home_of(int b, Kept kind) const;
+    Home home_of(int b, const StateSlot& slot) const;
+
+    Interval own(int b) const { return shard_of(b, group_of(b).shard.index); }     // this rank's shard
+    size_t shard(int b) const { return own(b).count; }
+    // The elements that this rank updates: their state is here.
+    Interval updated(int b) const { return home_of(b, Kept::State).elements; }
+
+    // REQUIRES: the element lies here.
+    floatX* weight(int b, size_t element) const { return params + home_of(b, Kept::Weights).place(element); }
+    real* gradient(int b, size_t element) const { return grads + home_of(b, Kept::Gradients).place(element); }
+    real* state_at(const StateSlot& slot, int b, size_t element) const {
+        return slot.memory + home_of(b, slot).place(element);
+    }
+    floatX* weight_shard(int b) const { return weight(b, own(b).begin); }
+    real* grad_shard(int b) const { return gradient(b, own(b).begin); }
+
+    // The weights in full precision; null: not kept, or equal to params.
+    const StateSlot* masters() const {
+        const auto slot = std::ranges::find(state, true, &StateSlot::weights);
+        return slot != state.end() && slot->memory ? &*slot : nullptr;
+    }
+    void weights_changed() { stale = true; }       // call after a write to params
+
+    // ---- owners: several ranks have equal elements, and one of them owns an element. The owner counts the
+    // element in sums over the model, gives it to other ranks and saves it.
+
+    // Of replicas the first owns its whole shard, or each a part of it.
+    enum class Replicas { First, Each };
+    Interval owned(const Tensor& t, Replicas replicas) const;      // of the tensor, without padding
+    // What this rank owns, First; with padding, as neighbours are joined.
+    std::vector<Run> owned_runs() const;
+    // The largest size(owned_runs()) of any rank of a pipeline stage, whose buffers are equally large.
+    size_t most_owned(size_t (*size)(const std::vector<Run>&)) const;
+    // This rank's part of a tensor of the whole model; null: other stages have it.
+    const Tensor* tensor_here(const std::string& name) const;
+
+    // The runs of all tensors that keep() accepts, in this rank's shards; neighbours are joined.
+    // most_of_shards: the largest size() of these runs in the shards of any rank.
+    using Keeps = std::function<bool(const Tensor&)>;
+    std::vector<Run> own_runs(const Keeps& keep) const;
+    size_t most_of_shards(const Keeps& keep, size_t (*size)(const std::vector<Run>&)) const;
+
+private:
+    Interval shard_of(int b, int index) const;
+    Interval kept(int b, Kept kind) const;
+    bool owns(const Tensor& t, int tp) const;      // the rank of this index on tp, where it has the elements
+    std::vector<Run> runs_in(const Keeps& keep, const std::function<Interval(int b)>& elements) const;
+    void place_slot(StateSlot& slot) const;
+    void add_slot_to(Arena& arena, Arena& host, StateSlot& slot);
+
+    std::vector<size_t> starts[3];         // of each kind: where each bucket begins; one more at the end
+    std::unordered_map<std::string, const Tensor*> by_name;
+};
+
+}  // namespace PRECISION::step

@@ -1,0 +1,19 @@
+// Whole tensors of the weights, from the ranks that own their elements: for exports, messages and tests. The
+// same calls on every mesh, by all ranks together.
+#pragma once
+#include "llmc/train/step/shards.h"
+
+namespace PRECISION::inline step {
+
+inline constexpr size_t kExport = 65536;       // most elements of export_tensor() among several ranks
+
+// `count` elements of the whole tensor of t's name from `first` on, of the masters if kept. Every rank gets
+// every element.
+void export_tensor(const Shards& shards, const Tensor& t, size_t first, size_t count, real* out);
+std::vector<real> whole_tensor(const Shards& shards, const Tensor& t);
+
+// For a text or a score that cannot be computed: exit code 77 and the first tensor with NaN or infinity.
+// what: was to be computed.
+[[noreturn]] void end_not_finite(const Shards& shards, const std::string& what);
+
+}  // namespace PRECISION::step
