@@ -23,8 +23,8 @@
 #     instrumented. Each file by itself: it includes what it uses
 #
 # FULL=few (.ci/run): sanitizers look at functions in bf16, not at whole programs. The emulation runs once. No
-# lattice, no deaths, crashes and floats besides those of `make test`. ThreadSanitizer's build compiles files
-# together.
+# lattice, no deaths, crashes and floats besides those of `make test`; definitions as `make check` sees them.
+# ThreadSanitizer's build compiles files together.
 # FULL_TIMEOUT (1500) bounds each part, in seconds; crashes have 300, tokenizers four times as much. Parts can
 # be named: test/run_full.sh sanitizers fuzzers
 set -uo pipefail
@@ -264,10 +264,10 @@ if [ $# != 0 ]; then
     parts=("$@")
     lane "$@"
 else
-    compiled=(assembler definitions sanitizers portable races)
+    compiled=(assembler sanitizers portable races)
     native=(emulation slow_bf16 reference tokenizers smollm2 scores reports fuzzers)
     last=()
-    if ! few; then native+=(deaths nodes crashes floats) last=(lattice); fi
+    if ! few; then compiled+=(definitions) native+=(deaths nodes crashes floats) last=(lattice); fi
     parts=("${compiled[@]}" "${native[@]}" "${last[@]}")
     lane "${native[@]}" &
     (renice -n 10 "$BASHPID" >/dev/null; lane "${compiled[@]}")
