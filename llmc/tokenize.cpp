@@ -250,7 +250,7 @@ int run(int argc, char** argv) {
     const std::string command = argc > 1 ? argv[1] : "";
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h") || command == "help") {
-            fputs(kTokenizeHelp, stdout);
+            print("{}", tokenize_help());
             return kExitDone;
         }
         if (!strcmp(argv[i], "--version")) {

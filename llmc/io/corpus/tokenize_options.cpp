@@ -12,11 +12,11 @@
 
 inline namespace corpus {
 
-const char* const kTokenizeHelp = R"(Byte-level BPE.
+static constexpr const char* kHelp = R"(Byte-level BPE.
 
   ./tokenize train  --vocab=N --out=tokenizer.json [--pattern=NAME] [--special=NAME,...] INPUT...
       trains a vocabulary of N ids, end-of-text included; writes Hugging Face's tokenizer.json
-      NAME, the pre-tokenization: gpt2 (default), llama3, qwen2, smollm, o200k, nanochat
+      NAME, the pre-tokenization: PATTERNS
       --special: N also counts tokens of these names, <|im_start|> say, which no text yields by itself
   ./tokenize encode --tokenizer=T --out=PREFIX [--val=FRACTION] [--shard-tokens=N] INPUT...
       writes token shards PREFIX_train_000000.bin, ... and PREFIX_val_000000.bin, ...; N tokens a shard
@@ -46,6 +46,12 @@ T       tokenizer.json (byte-level BPE), a folder with GPT-2's vocab.bpe and enc
 --version     commit, compiler, CPU this was built for
 --threads=N   threads (default: all cores this process may use). Memory stays bounded: inputs are streamed.
 )";
+
+std::string tokenize_help() {
+    std::string help = kHelp, names = pattern_names();
+    names.insert(names.find(','), " (default)");
+    return help.replace(help.find("PATTERNS"), strlen("PATTERNS"), names);
+}
 
 // The whole `text` as a number; `expected` describes the valid numbers.
 template <class T>

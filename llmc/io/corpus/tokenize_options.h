@@ -24,6 +24,6 @@ struct TokenizeOptions {
 // CHECK_INPUT.
 TokenizeOptions parse_tokenize_options(const char* command, const char* allowed, int argc, char** argv);
 
-extern const char* const kTokenizeHelp;
+std::string tokenize_help();
 
 }  // namespace corpus
