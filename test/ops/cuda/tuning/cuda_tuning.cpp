@@ -12,7 +12,7 @@
 namespace PRECISION {
 
 // A step of a block of two heads of 32 channels, with 64 tokens.
-static const Walk& step() {
+static const Walk& a_step() {
     static const Walk walk = [] {
         Config cfg;
         cfg.model = {.layers = 1, .heads = 2, .channels = 64, .context = 32, .vocab = 64, .init = "random"};
@@ -47,12 +47,12 @@ template <class F> static void on_another_rank(F f) { std::thread(f).join(); }
 TEST(one_rank_chooses_for_all) {
     be_a_gpu();
     const CudaScratch lent;
-    EXPECT(!cuda::tuned(step()) && cuda::tuning_bytes(step()) > 0);
-    const OnDevice memory(std::vector<std::byte>(cuda::tuning_bytes(step())));
+    EXPECT(!cuda::tuned(a_step()) && cuda::tuning_bytes(a_step()) > 0);
+    const OnDevice memory(std::vector<std::byte>(cuda::tuning_bytes(a_step())));
     size_t candidates = 0, beats = 0;
-    for (const cuda::Task& task : cuda::tasks_of(step())) candidates += cuda::candidates_of(task).size();
-    cuda::tune(step(), memory, [&] { beats++; });
-    EXPECT(cuda::tuned(step()) && beats == candidates, "%zu heartbeats, %zu candidates", beats, candidates);
+    for (const cuda::Task& task : cuda::tasks_of(a_step())) candidates += cuda::candidates_of(task).size();
+    cuda::tune(a_step(), memory, [&] { beats++; });
+    EXPECT(cuda::tuned(a_step()) && beats == candidates, "%zu heartbeats, %zu candidates", beats, candidates);
     const std::string text = cuda::choices();
     EXPECT(count_of("NVIDIA", text) == 1 && count_of("\n\n", text) == 1, "one section: %s", text.c_str());
     EXPECT(count_of("\n", text) == 2 + 12 + 3 + 3 * kTensorCores, "a line for each task: %s", text.c_str());
@@ -62,11 +62,11 @@ TEST(one_rank_chooses_for_all) {
     EXPECT(count_of("\ngelu_input 64 256 64 ", text) == 1 && count_of("\nweight 64 64 128 ", text) == 1, "%s",
            text.c_str());
     on_another_rank([&] {
-        EXPECT(!cuda::tuned(step()));
+        EXPECT(!cuda::tuned(a_step()));
         cuda::use_choices("");
-        EXPECT(!cuda::tuned(step()));
+        EXPECT(!cuda::tuned(a_step()));
         cuda::use_choices(text);
-        EXPECT(cuda::tuned(step()) && cuda::choices() == text, "%s", cuda::choices().c_str());
+        EXPECT(cuda::tuned(a_step()) && cuda::choices() == text, "%s", cuda::choices().c_str());
     });
 }
 
@@ -102,7 +102,7 @@ TEST(every_candidate_is_timed_and_the_fastest_chosen) {
     if (kAgain) return test::skip("the test before it goes over the same code");
     be_a_gpu();
     const CudaScratch lent;
-    for (const cuda::Task& task : cuda::tasks_of(step())) {
+    for (const cuda::Task& task : cuda::tasks_of(a_step())) {
         const OnDevice memory(std::vector<std::byte>(cuda::workload_bytes(task)));
         const auto candidates = cuda::candidates_of(task);
         const auto timings = cuda::time_candidates(task, memory, 1);
@@ -125,7 +125,7 @@ TEST(every_candidate_is_timed_and_the_fastest_chosen) {
         EXPECT(attention ? kernels.size() == 2 * kTensorCores && plain == 0
                          : kernels.size() == (epilogue ? 2 : 1) && plain == 1,
                "%s: %zu kernels, %d of plain cuBLAS", text_of(task).c_str(), kernels.size(), plain);
-        EXPECT(cuda::tuning_bytes(step()) >= memory.bytes());
+        EXPECT(cuda::tuning_bytes(a_step()) >= memory.bytes());
     }
 }
 
@@ -133,8 +133,8 @@ TEST(choices_for_other_devices_are_kept) {
     if (kAgain) return test::skip("the test before it goes over the same code");
     be_a_gpu();
     const CudaScratch lent;
-    const OnDevice memory(std::vector<std::byte>(cuda::tuning_bytes(step())));
-    cuda::tune(step(), memory, beat);
+    const OnDevice memory(std::vector<std::byte>(cuda::tuning_bytes(a_step())));
+    cuda::tune(a_step(), memory, beat);
     const std::string own = cuda::choices();
     const std::string other = "BF16, cuBLASLt 1, NVIDIA Other\nattention_keys 1 8 8 32 64x64\n\n";
     EXPECT(cuda::choices(own) == own, "a section stands once: %s", cuda::choices(own).c_str());
@@ -163,8 +163,8 @@ TEST(damaged_lines_choose_nothing) {
 TEST(choices_are_compared_with_the_simplest_way) {
     be_a_gpu();
     const CudaScratch lent;
-    const OnDevice memory(std::vector<std::byte>(cuda::tuning_bytes(step())));
-    const Fatal none = test::fatal_of([&] { cuda::check_choices(step(), memory); });
+    const OnDevice memory(std::vector<std::byte>(cuda::tuning_bytes(a_step())));
+    const Fatal none = test::fatal_of([&] { cuda::check_choices(a_step(), memory); });
     EXPECT(none.code == 0, "%s", none.what());
 }
 
@@ -173,9 +173,9 @@ TEST(a_wrong_product_ends_the_program) {
     be_a_gpu();
     on_another_rank([&] {                       // without choices: cuBLASLt's first
         const CudaScratch lent;
-        const OnDevice memory(std::vector<std::byte>(cuda::tuning_bytes(step())));
+        const OnDevice memory(std::vector<std::byte>(cuda::tuning_bytes(a_step())));
         emulator::settings.wrong_products = true;
-        const Fatal wrong = test::fatal_of([&] { cuda::check_choices(step(), memory); });
+        const Fatal wrong = test::fatal_of([&] { cuda::check_choices(a_step(), memory); });
         emulator::settings.wrong_products = false;
         EXPECT(wrong.code != 0 && std::string(wrong.what()).find("off by 0.") != std::string::npos, "'%s'",
                wrong.what());
