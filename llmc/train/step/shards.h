@@ -131,8 +131,8 @@ struct Shards {
     // This rank's part of a tensor of the whole model; null: other stages have it.
     const Tensor* tensor_here(const std::string& name) const;
 
-    // The runs of all tensors that keep() accepts, in this rank's shards; neighbours are joined.
-    // most_of_shards: the largest size() of these runs in the shards of any rank.
+    // The runs of tensors that keep() accepts, in this rank's shards. Neighbours are joined.
+    // most_of_shards(): the largest size() of such runs; each rank's shards have their own.
     using Keeps = std::function<bool(const Tensor&)>;
     std::vector<Run> own_runs(const Keeps& keep) const;
     size_t most_of_shards(const Keeps& keep, size_t (*size)(const std::vector<Run>&)) const;

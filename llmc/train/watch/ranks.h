@@ -9,8 +9,8 @@
 inline namespace watch {
 
 std::vector<std::string> files_of_ranks(const std::string& folder);    // "0.json", ..., in any order
-// Calls take(row) for each row of such a file: of ranks, and what it tells of other processes.
-// path: below the folder.
+// Calls take(row) for each row of such a file. Not every row is of a rank: see `event`. path: below the
+// folder.
 void each_rank(const std::string& folder, const std::string& path,
                const std::function<void(const MetricsRow&)>& take);
 

@@ -42,7 +42,7 @@ static void on_ranks(const Config& cfg, const std::function<void(Tiny&)>& body) 
     });
 }
 
-// What all ranks would save, kept in memory: number k of `bytes` has piece k.
+// What all ranks would save, in memory: bytes[k] has the bytes of the piece whose `at` is k.
 struct Image {
     std::vector<SavedPiece> pieces;
     std::vector<std::vector<std::byte>> bytes;
