@@ -96,13 +96,13 @@ numeric   = $(filter $(NUMERIC),$(if $(filter $(PRECISIONS),$1),$(call of_asked,
 objects   = $(patsubst %,$(BUILD)/common/%.o,$(basename $(filter-out $(NUMERIC),$(call united,$1)))) $(foreach \
             p,$(or $2,$(EVERY)),$(patsubst %,$(BUILD)/$p/%.o,$(basename $(call numeric,$p,$(call united,$1)))))
 
-# Host code that calls operations, or runs once: a third less time to compile. Texts, shards and weights pass
-# through HOT.
+# Host code that calls operations, or runs once: a third less time to compile. Texts, shards, weights and rows of
+# metrics pass through HOT.
 HOT   := llmc/comm/reductions.cpp llmc/train/data/packing.cpp llmc/train/save/state_source.cpp \
          $(wildcard llmc/io/unicode/*.cpp) \
          $(patsubst %,llmc/io/corpus/%.cpp,bpe_train documents json_line word_count) \
          $(patsubst %,llmc/io/files/%.cpp,byte_stream document_index shard shard_writer) \
-         $(patsubst %,llmc/io/text/%.cpp,added_tokens bpe text_encoder)
+         $(patsubst %,llmc/io/text/%.cpp,added_tokens bpe text_encoder) llmc/train/watch/history.cpp
 COLD  := $(filter-out $(HOT),$(filter llmc/base/% llmc/comm/% llmc/train/% llmc/io/%,$(SOURCES))) \
          llmc/tokenize.cpp llmc/main.cpp train_gpt.cu
 include dev/make/unity.mk

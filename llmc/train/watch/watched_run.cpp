@@ -18,6 +18,7 @@
 inline namespace watch {
 
 static constexpr uint64_t kShortFile = 1 << 21;     // read in full at once, without a first view
+static constexpr uint64_t kPart = 1 << 25;          // of a long file, read in a tenth of a second
 static constexpr size_t kLooks = 300, kLook = 4096;     // of a first view: places, and bytes of each
 static constexpr size_t kMostText = 1 << 20;
 static constexpr size_t kRowsOfALook = 64;          // train rows of a look that are kept, of a long run
@@ -85,16 +86,28 @@ bool view_run(WatchedRun& run, const std::string& folder) {
     return true;
 }
 
-static void read_all(WatchedRun& run, int fd) {
-    History history = run.whole ? History::whole() : History();
-    Tail tail;
-    const uint64_t every = every_for(estimated_lines(fd, size_of_open(fd)), history.train.most);
-    tail.read(fd, [&](std::string_view lines) { history.feed(lines, tail.position, every); });
-    const std::lock_guard lock(run.mutex);
-    run.tail = std::move(tail);
-    run.checkpoint_tail = run.eval_tail = {};
-    replace_history(run, std::move(history));
-    run.loading = false;
+// Reads the next part of a file from its start; its last part makes the rows the run's history. False: more
+// parts follow.
+static bool read_part(WatchedRun& run, int fd) {
+    if (!run.partly) {
+        run.partly.emplace(run.whole ? History::whole() : History());
+        const size_t most = run.partly->history.train.most;
+        run.partly->every = every_for(estimated_lines(fd, size_of_open(fd)), most);
+    }
+    auto& [history, tail, every] = *run.partly;
+    const uint64_t begin = tail.position, end = run.whole ? UINT64_MAX : begin + kPart;
+    const auto feed = [&](std::string_view lines) { history.feed(lines, tail.position, every); };
+    const bool same = tail.read(fd, feed, end);
+    if (same && tail.position > begin && tail.file.size > end) return false;
+    if (same) {
+        const std::lock_guard lock(run.mutex);
+        run.tail = std::move(tail);
+        run.checkpoint_tail = run.eval_tail = {};
+        replace_history(run, std::move(history));
+        run.loading = false;
+    }
+    run.partly.reset();
+    return same;
 }
 
 // False: the file is another one.
@@ -151,12 +164,14 @@ static void read_config(WatchedRun& run, const std::string& folder) {
     run.version++;
 }
 
-void read_run(WatchedRun& run, const std::string& folder) {
+bool read_run(WatchedRun& run, const std::string& folder) {
     const Fd file = open_below(folder, run.path + "metrics.jsonl");
-    if (!file) return;
+    if (!file) return true;
     read_config(run, folder);
-    if (run.loading || !read_more(run, file.fd)) read_all(run, file.fd);
+    if (!run.loading && !read_more(run, file.fd)) run.loading = true;
+    const bool all = !run.loading || read_part(run, file.fd);
     read_beside(run, folder);
+    return all;
 }
 
 void read_life(WatchedRun& run, const std::string& folder) {

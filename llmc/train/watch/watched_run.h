@@ -9,6 +9,13 @@
 
 inline namespace watch {
 
+// metrics.jsonl from its start to a place before its end: the next history of a run.
+struct PartlyRead {
+    History history;
+    Tail tail;
+    uint64_t every;                     // of the train rows one in so many is kept
+};
+
 struct WatchedRun {
     const uint64_t id;                  // unique in a Watcher, never 0
     const std::string name;             // shown: the path below the folder, "." the folder itself
@@ -17,6 +24,7 @@ struct WatchedRun {
     std::atomic<bool> viewed{false};    // history has rows: of a first view, or all
     std::atomic<bool> loading{true};    // metrics.jsonl is not yet read to its end
 
+    std::optional<PartlyRead> partly;   // for the one thread that reads the run
     std::mutex mutex;                   // guards the members below
     History history;
     Tail tail, checkpoint_tail, eval_tail;
@@ -34,8 +42,9 @@ struct WatchedRun {
 // Fills the history by rows at evenly spaced places of a long metrics.jsonl, before it is read to its end.
 // False: the file is short, or gone.
 bool view_run(WatchedRun& run, const std::string& folder);
-// Reads new bytes of the run's files, except the ranks'.
-void read_run(WatchedRun& run, const std::string& folder);
+// Reads new bytes of the run's files, except the ranks'. Returns false after a part of a long metrics.jsonl:
+// the next call reads on. For one thread.
+bool read_run(WatchedRun& run, const std::string& folder);
 
 // Reads whether the run's processes live: the run's lock, and the files of its ranks.
 void read_life(WatchedRun& run, const std::string& folder);

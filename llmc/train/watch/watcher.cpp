@@ -128,17 +128,16 @@ void Watcher::remove(const std::string& name) {
     changed_.notify_all();
 }
 
-// Several threads read, as far as threads can be had. False: a run is not read to its end.
+// Several threads read, as far as threads can be had. False: a file is not read to its end.
 bool Watcher::read(const std::vector<std::shared_ptr<WatchedRun>>& changed) {
     if (changed.empty()) return true;
     std::atomic<size_t> next = 0;
-    std::atomic<bool> viewed = false;
+    std::atomic<bool> all = true;
     const double end = seconds_now() + kReading;
     const auto work = [&] {
         for (size_t i; seconds_now() < end && (i = next++) < changed.size();) {
             WatchedRun& run = *changed[i];
-            if (!run.viewed && view_run(run, folder)) viewed = true;
-            else read_run(run, folder);
+            if ((!run.viewed && view_run(run, folder)) || !read_run(run, folder)) all = false;
             note_change();
         }
     };
@@ -148,7 +147,7 @@ bool Watcher::read(const std::vector<std::shared_ptr<WatchedRun>>& changed) {
     work();
     for (std::thread& t : others)
         if (t.joinable()) t.join();
-    return !viewed && next >= changed.size();
+    return all && next >= changed.size();
 }
 
 // Whether the run's metrics.jsonl is to be read. A change of its state is a new version.
@@ -181,6 +180,8 @@ bool Watcher::look(bool walks) {
     }
     const double end = seconds_now();
     if (walks) next_walk_ = end + std::max(kWalk, 10 * (end - begin));
+    // first views first, long files last
+    std::ranges::stable_partition(changed, [](const auto& run) { return !run->partly; });
     std::ranges::stable_partition(changed, [](const auto& run) { return !run->viewed; });
     return read(changed);
 }

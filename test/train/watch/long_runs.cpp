@@ -105,6 +105,38 @@ TEST(a_run_that_grows_for_long_stays_small_and_true) {
     EXPECT(other.runs["a"]["train"] == f.page.runs["a"]["train"], "two pages differ");
 }
 
+// The reading of a long file is no pause for others.
+TEST(runs_are_current_while_a_long_file_is_read) {
+    const std::string root = folder("beside"), file = root + "/b/metrics.jsonl";
+    constexpr int kSteps = 1000000;             // several parts
+    const std::string rows = train_rows(1, kSteps / 10);
+    write_text(root + "/a/metrics.jsonl", start_row());
+    for (int copy = 0; copy < 10; copy++) append_text(root + "/a/metrics.jsonl", rows);
+    write_text(file, start_row() + train_rows(1, 10));
+    WatchedFolder f(root);
+    f.watcher.look(true);                       // first views
+    const std::shared_ptr<WatchedRun> a = f.watcher.find("a");
+    int looks = 0;
+    for (bool all = false; !all; looks++) {
+        append_text(file, train_row(11 + looks));
+        all = f.watcher.look(false);
+        EXPECT(all != a->loading, "look %d has read %s", looks, all ? "too little" : "more than it says");
+        f.take();
+        EXPECT(f.page.steps("b").back() == 11 + looks, "step %d of %d", f.page.steps("b").back(), 11 + looks);
+    }
+    EXPECT(looks > 2, "a file of %zu bytes in %d looks", 10 * rows.size(), looks);
+    EXPECT(a->history.train.seen == kSteps, "%zu rows", size_t(a->history.train.seen));
+    EXPECT_NEAR(a->history.seconds, 10 * seconds_up_to(kSteps / 10), 1e-3);
+    // replaced, and again between two parts
+    write_text(root + "/a/metrics.jsonl", rows);
+    for (int copy = 0; copy < 9; copy++) append_text(root + "/a/metrics.jsonl", rows);
+    f.watcher.look(false);
+    EXPECT(a->loading, "a replaced file is read at once");
+    write_text(root + "/a/metrics.jsonl", start_row() + train_rows(1, 7));
+    f.update();
+    EXPECT(f.page.steps("a").size() == 7, "%zu rows of a new file", f.page.steps("a").size());
+}
+
 TEST(rows_of_some_steps_are_found_by_seeking) {
     const std::string root = folder("zoom"), file = root + "/a/metrics.jsonl";
     constexpr int kSteps = 20000;
