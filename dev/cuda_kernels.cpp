@@ -17,6 +17,7 @@
 #include "llmc/base/config/options.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/comm/transport/launch.h"
+#include "llmc/model/depth.h"
 #include "llmc/ops/cuda/device/runtime.h"
 #include "llmc/train/run/programs.h"
 
@@ -89,7 +90,7 @@ static void show(int64_t steps) {
 }
 
 int main(int argc, char** argv) {
-    Options options = parse_command_line(argc, argv);
+    Options options = parse_command_line(argc, argv, [](Options& o) { apply_depth(o.config); });
     const int64_t steps = options.config.train.steps;
     if (options.config.run.precision == RunPrecision::Auto) options.config.run.precision = RunPrecision::Bf16;
     const bool bf16 = options.config.run.precision == RunPrecision::Bf16;

@@ -19,6 +19,7 @@
 #include "llmc/comm/transport/meeting.h"
 #include "llmc/comm/transport/mpi.h"
 #include "llmc/comm/transport/nccl.h"
+#include "llmc/model/depth.h"
 #include "llmc/ops/cpu/products/dnnl.h"
 #include "llmc/train/run/export_place.h"
 #include "llmc/train/save/formats/formats.h"
@@ -90,10 +91,11 @@ static std::string libraries() {
     return text;
 }
 
-// Takes over settings of the model that this command reads, before any check. --generate, --evaluate and
-// --export do not train, so any batch is valid.
+// Before any check: applies model.depth, then takes over settings of the model that this command reads.
+// --generate, --evaluate and --export do not train, so any batch is valid.
 static void adopt_model(Options& options) {
     Config& cfg = options.config;
+    apply_depth(cfg);
     if (options.report) return;
     if (options.export_to) check_export_format(*options.export_to);
     if (!options.export_to && !options.generate && !options.evaluate)

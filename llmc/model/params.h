@@ -52,6 +52,7 @@ struct Param {
 
     // An embedding: its rows are looked up.
     bool is_table() const { return init == Init::Embed || init == Init::Value; }
+    bool is_matrix() const { return decay && !is_table(); }
     size_t count() const { return size_t(rows) * cols; }                    // stored, padding included
     size_t whole() const { return size_t(whole_rows) * whole_cols; }        // counted, saved, exported
     bool is_fused() const { return fused[0] > 0; }

@@ -12,7 +12,6 @@
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
 #include "llmc/base/config/cxxopts.h"
-#include "llmc/base/config/depth.h"
 #include "llmc/base/config/fields.h"
 #include "llmc/base/config/first_argument.h"
 #include "llmc/base/config/known_names.h"
@@ -232,7 +231,6 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
     load_first(o);
     for (const auto& [path, value] : o.settings) set_value(o.config, path, value);
     if (o.evaluate) o.config.eval.tasks = names_in(*o.evaluate);
-    apply_depth(o.config);
     if (complete) complete(o);
     validate(o.config);
     return o;

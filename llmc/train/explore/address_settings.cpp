@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "llmc/base/check.h"
-#include "llmc/base/config/depth.h"
 #include "llmc/base/config/fields.h"
+#include "llmc/model/depth.h"
 
 inline namespace explorer {
 

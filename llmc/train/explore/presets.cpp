@@ -4,9 +4,9 @@
 #include <tuple>
 
 #include "llmc/base/check.h"
-#include "llmc/base/config/depth.h"
 #include "llmc/base/config/fields.h"
 #include "llmc/base/files.h"
+#include "llmc/model/depth.h"
 #include "llmc/train/explore/address_settings.h"
 
 inline namespace explorer {

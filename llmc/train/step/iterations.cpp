@@ -31,7 +31,7 @@ double muon_momentum_of(const OptimizerConfig& o, int64_t step) {
 std::vector<std::string> muon_tensors(const Dims& d) {
     std::vector<std::string> names;
     for (const auto& row : block_params<float>(d, d.L - 1))         // the last block has all rows
-        if (row.param.decay && !row.param.is_table()) names.push_back(row.param.name);
+        if (row.param.is_matrix()) names.push_back(row.param.name);
     return names;
 }
 

@@ -1,7 +1,7 @@
 // One dial: a model and its training by model.depth, after nanochat (github.com/karpathy/nanochat).
 //
 //     channels     64 depth, rounded up to 128          heads     channels / 128
-//     tokens       10.5 P;  P: parameters of block matrices and head
+//     tokens       10.5 P;  P: parameters of block matrices and head, by the tables of params.h
 //     batch        2^round(log2(2^19 (P / P of depth 12)^0.383))
 //     steps        tokens / batch;  decay: the last 65% of them
 //     matrix_lr    0.02 s;  embed_lr 0.3 s w;  head_lr, lr: 0.008 s w
@@ -10,10 +10,10 @@
 #pragma once
 #include "llmc/base/config/config.h"
 
-inline namespace config {
+inline namespace model {
 
 // Sets each setting that depth implies and the user did not set; then sets depth to 0. Does nothing at depth
 // 0. Ends in CHECK_INPUT if model.vocab is 0.
 void apply_depth(Config& cfg);
 
-}  // namespace config
+}  // namespace model

@@ -1,12 +1,13 @@
-#include "llmc/base/config/depth.h"
+#include "llmc/model/depth.h"
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "llmc/base/check.h"
+#include "llmc/model/layout.h"
 
-inline namespace config {
+inline namespace model {
 
 static int channels_of(int depth) { return (64 * depth + 127) / 128 * 128; }
 
@@ -15,13 +16,12 @@ static double scaled_parameters(ModelConfig m, int depth, int channels) {
     m.layers = depth;
     m.channels = channels;
     m.heads = std::max(1, channels / 128);
-    m = with_sizes(m);
-    double gates = 0;
-    for (int l = 0; l < depth; l++) gates += has_values(m, l) ? kGateInputs * m.kv_heads : 0;
-    const double C = channels, D = m.head_channels, A = D * m.heads, K = D * m.kv_heads;
-    const double matrices = has_gate(m.activation) ? 3 : 2;
-    return depth * ((A + 2 * K) * C + C * A + matrices * C * m.ffn_channels) + gates +
-           double(m.vocab) * C;
+    double count = 0;
+    for (const Tensor& t : whole_tensors(make_dims(m))) {
+        const bool head = t.name == (m.tied ? "wte" : "headw");
+        if (head || (t.layer >= 0 && t.param.is_matrix())) count += double(t.param.whole());
+    }
+    return count;
 }
 
 // A list that ends with the whole context means the last layer too, wherever the repetition stops.
@@ -61,4 +61,4 @@ void apply_depth(Config& cfg) {
     cfg.model.depth = 0;
 }
 
-}  // namespace config
+}  // namespace model

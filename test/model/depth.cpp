@@ -1,5 +1,5 @@
-// model.depth: values by hand from the formulas of base/config/depth.h.
-#include "llmc/base/config/depth.h"
+// model.depth: values by hand from the formulas of model/depth.h.
+#include "llmc/model/depth.h"
 #include "test/test.h"
 
 static Config nano(const std::string& more = "") {
