@@ -1,11 +1,11 @@
-// Rows of metrics.jsonl about the health of a run, and histograms for the event file.
+// Rows of metrics.jsonl about the health of a run, and histograms for sinks.
 #pragma once
 #include <span>
 #include <string>
 #include <vector>
 
 #include "llmc/train/log/spikes.h"
-#include "llmc/train/report/event_file.h"
+#include "llmc/train/report/sinks.h"
 #include "llmc/train/step/health.h"
 
 inline namespace logs {

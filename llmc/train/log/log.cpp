@@ -25,17 +25,13 @@
 inline namespace logs {
 
 RunLog::RunLog(const Config& cfg)
-    : start_(seconds_now()), prometheus_(cfg.log.prometheus, cfg.run.dir), writes_(context.rank == 0) {
+    : start_(seconds_now()), writes_(context.rank == 0) {
     if (!writes_) return;
     check_run_dir(cfg);
-    if (!cfg.log.prometheus.empty()) check_output("log.prometheus", cfg.log.prometheus, "# HELP train_gpt_");
+    sinks_ = sinks_of(cfg);
     for (const char* name : {"/metrics.jsonl", "/checkpoints.jsonl", "/evals.jsonl"})
         if (const std::string reason = try_own_file(cfg.run.dir + name); !reason.empty())
             CHECK_INPUT(false, "{}{}: {}", cfg.run.dir, name, reason);
-}
-
-RunLog::~RunLog() {
-    if (writes_) prometheus_.flush();
 }
 
 // Training continues on a full disk. A row without room is removed whole: later rows, when there is room
@@ -76,11 +72,11 @@ void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& 
     const bool trains = origin.empty() || cfg_.train.steps > 0;
     if (trains) cut_metrics(posix_disk(), metrics, origin.empty() ? -1 : state.step);
     if (trains && !origin.empty()) cut_metrics(posix_disk(), cfg_.run.dir + "/evals.jsonl", state.step);
-    if (trains && cfg_.log.tensorboard) events_.open(cfg_.run.dir, origin.empty() ? -1 : state.step);
+    for (const Sink& sink : sinks_)
+        if (trains) sink.begin(origin.empty() ? -1 : state.step);
     const Measured facts[] = {{"params", double(info.params)}, {"world", info.world},
-                           {"plan_bytes", double(info.plan_bytes)}};
-    prometheus_.metrics.set("start", facts);
-    prometheus_.metrics.at("skips", "steps") = 0;
+                              {"plan_bytes", double(info.plan_bytes)}};
+    to_sinks({.event = "start", .step = state.step, .figures = facts});
     if (trains || !file_exists(cfg_.run.dir + "/config.json")) write_config(cfg_);
     const bool fresh = lseek(file_.fd, 0, SEEK_END) == 0;
     JsonLine row(fresh ? "start" : "resume");
@@ -135,11 +131,16 @@ void RunLog::done(const RunState& state, const StepMeter::Totals& totals, size_t
 // ---------------------------------------------------------------------------------------------------------
 // steps
 
-JsonLine RunLog::figures(std::string_view event, int64_t step, const std::vector<Measured>& values) {
-    if (events_.is_open()) events_.add(step, scalars_of(event, values));
-    prometheus_.metrics.set(event, values);
-    prometheus_.changed();
-    return figures_row(event, step, values);
+void RunLog::to_sinks(const Logged& logged) const {
+    for (const Sink& sink : sinks_) sink.add(logged);
+}
+
+JsonLine RunLog::figures(std::string_view event, int64_t step, const std::vector<Measured>& values,
+                         bool skipped) const {
+    to_sinks({.event = event, .step = step, .figures = values, .skipped = skipped});
+    JsonLine line = figures_row(event, step, values);
+    if (skipped) line.add("skipped", true);
+    return line;
 }
 
 // In files, times and rates have three digits after the point.
@@ -157,10 +158,7 @@ void RunLog::note_rate(const StepFigures& r) {
 
 void RunLog::train(const StepFigures& r) {
     if (!writes_) return;
-    prometheus_.metrics.at("skips", "steps") += !r.finite;
-    JsonLine line = figures("train", r.step, filed_values(r));
-    if (!r.finite) line.add("skipped", true);
-    write(line.str());
+    write(figures("train", r.step, filed_values(r), !r.finite).str());
     const int64_t every = std::max<int64_t>(1, cfg_.log.every);
     const bool due = r.step % every == 0 || r.step == cfg_.train.steps || !r.finite;
     if (cfg_.log.every) lines_.add(r, cfg_.train.steps, cfg_.train.batch_tokens, due);
@@ -172,7 +170,8 @@ void RunLog::train(const StepFigures& r) {
 void RunLog::health(const Health& h) {
     if (!writes_) return;
     if (cfg_.log.health_due(h.step)) write(health_row(h));
-    if (cfg_.log.histograms_due(h.step)) events_.add(h.step, histograms_of(h));
+    if (cfg_.log.histograms_due(h.step))
+        to_sinks({.event = "health", .step = h.step, .histograms = histograms_of(h)});
 }
 
 void RunLog::grad_norms(int64_t step, std::span<const std::string> names, std::span<const double> norms) {
@@ -207,7 +206,7 @@ void RunLog::task(int64_t step, const ScoredTask& scored) {
     write(line.str());
     std::vector<Scalar> scalars = {{"tasks/" + r.task, r.accuracy()}};
     if (r.correct_norm) scalars.push_back({"tasks/" + r.task + "_norm", r.accuracy_norm()});
-    events_.add(step, scalars);
+    to_sinks({.event = "task", .step = step, .scalars = scalars});
     std::string text = fmt::format("{} {:.2f}%", r.task, 100 * r.accuracy());
     if (r.correct_norm) text += fmt::format(", normalized {:.2f}%", 100 * r.accuracy_norm());
     print_event("task", text + fmt::format(" at step {}, chance {:.2f}%", step, 100 * r.chance));
@@ -217,9 +216,9 @@ void RunLog::task(int64_t step, const ScoredTask& scored) {
 void RunLog::sample(int64_t step, std::string_view text) {
     if (!writes_) return;
     write(JsonLine("sample").add("step", step).add("text", text).str());
-    events_.add_text(step, "sample/text", printable(text));
-    print_event("sample", "at step " + std::to_string(step));
     const std::string shown = printable(text);
+    to_sinks({.event = "sample", .step = step, .text = shown});
+    print_event("sample", "at step " + std::to_string(step));
     for (size_t i = 0; i < shown.size();) {
         const size_t end = std::min(shown.find('\n', i), shown.size());
         print("{}{}\n", end > i ? "    | " : "    |", shown.substr(i, end - i));

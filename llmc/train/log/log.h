@@ -18,8 +18,7 @@
 #include "llmc/train/log/step_lines.h"
 #include "llmc/train/log/step_meter.h"
 #include "llmc/train/log/tasks.h"
-#include "llmc/train/report/event_file.h"
-#include "llmc/train/report/prometheus.h"
+#include "llmc/train/report/sinks.h"
 #include "llmc/train/save/run_state.h"
 
 inline namespace logs {
@@ -28,7 +27,6 @@ struct RunLog {
     // REQUIRES: run.dir exists, and this start has its lock (RunLock).
     // Refuses a run.dir with a run that this start does not resume; writes no row yet.
     explicit RunLog(const Config& cfg);
-    ~RunLog();
     RunLog(const RunLog&) = delete;
     RunLog& operator=(const RunLog&) = delete;
 
@@ -52,16 +50,17 @@ private:
     StartInfo info_;
     double start_;                          // on the clock of seconds_now()
     Fd file_;                               // metrics.jsonl; a row is one write
-    EventFile events_;                      // log.tensorboard
-    PrometheusFile prometheus_;             // log.prometheus
+    std::vector<Sink> sinks_;               // log.tensorboard, log.prometheus, ...
     bool writes_ = false;                   // on rank 0
     bool failed_ = false;                   // a row could not be written, and a warning is printed
     StepLines lines_;
     bool mfu_noted_ = false;
 
     void write(const std::string& line);
-    // Gives the figures of a row of metrics.jsonl to the files of other programs; returns the row.
-    JsonLine figures(std::string_view event, int64_t step, const std::vector<Measured>& values);
+    void to_sinks(const Logged& logged) const;
+    // Gives the figures of a row of metrics.jsonl to the sinks; returns the row.
+    JsonLine figures(std::string_view event, int64_t step, const std::vector<Measured>& values,
+                     bool skipped = false) const;
     void note_rate(const StepFigures& r);
 };
 

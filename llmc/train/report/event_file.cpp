@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <memory>
 
 #include "llmc/base/check.h"
 #include "llmc/base/output_file.h"
@@ -146,16 +147,6 @@ void EventFile::write(const std::string& message) {
     warning("cannot write to {}: {}. Training goes on; records are missing there.", path_, reason);
 }
 
-std::vector<Scalar> scalars_of(std::string_view event, MeasuredRow values) {
-    std::vector<Scalar> scalars;
-    for (const Figure& f : figures_of(event)) {
-        const double v = value_of(f.key, values);
-        const bool known = f.unknown == Figure::Shown || std::isfinite(v);
-        if (known && !f.tag.empty()) scalars.push_back({f.tag, v});
-    }
-    return scalars;
-}
-
 void EventFile::add(int64_t step, std::span<const Scalar> scalars) {
     if (!file_) return;
     std::string summary;
@@ -217,6 +208,28 @@ void EventFile::add_text(int64_t step, std::string_view tag, std::string_view te
     add_string(value, 9, metadata);
     add_string(summary, 1, value);
     write(event_of(step, summary));
+}
+
+// Figures that have a tag, and scalars.
+void EventFile::add(const Logged& logged) {
+    if (!file_) return;
+    std::vector<Scalar> scalars(logged.scalars.begin(), logged.scalars.end());
+    for (const Figure& f : figures_of(logged.figures.empty() ? "" : logged.event)) {
+        const double v = value_of(f.key, logged.figures);
+        const bool known = f.unknown == Figure::Shown || std::isfinite(v);
+        if (known && !f.tag.empty()) scalars.push_back({f.tag, v});
+    }
+    if (!scalars.empty()) add(logged.step, scalars);
+    if (!logged.histograms.empty()) add(logged.step, logged.histograms);
+    if (logged.event == "sample") add_text(logged.step, "sample/text", logged.text);
+}
+
+// The row of sinks.cpp.
+Sink event_file(const Config& cfg) {
+    if (!cfg.log.tensorboard) return {};
+    const auto file = std::make_shared<EventFile>();
+    return {.begin = [file, folder = cfg.run.dir](int64_t step) { file->open(folder, step); },
+            .add = [file](const Logged& logged) { file->add(logged); }};
 }
 
 }  // namespace report

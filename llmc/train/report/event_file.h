@@ -7,30 +7,10 @@
 //
 // https://www.tensorflow.org/tutorials/load_data/tfrecord, tensorboard/compat/proto/{event,summary}.proto
 #pragma once
-#include <cstdint>
-#include <span>
-#include <string>
-#include <string_view>
-
 #include "llmc/base/files.h"
-#include "llmc/ops/tensor_spread.h"
-#include "llmc/train/report/figures.h"
+#include "llmc/train/report/sinks.h"
 
 inline namespace report {
-
-struct Scalar {
-    std::string tag;
-    double value;
-};
-
-// Those of a row of metrics.jsonl that have a tag.
-std::vector<Scalar> scalars_of(std::string_view event, MeasuredRow values);
-
-// Of absolute values.
-struct Histogram {
-    std::string tag;
-    Spread spread;
-};
 
 struct EventFile {
     static constexpr const char* kName = "events.out.tfevents.0.train_gpt";
@@ -39,8 +19,8 @@ struct EventFile {
     // warning, once, and the run goes on.
     void open(const std::string& run_dir, int64_t step);
 
-    bool is_open() const { return bool(file_); }
     // Nothing before open(). A record without room on the disk is left out whole.
+    void add(const Logged& logged);
     void add(int64_t step, std::span<const Scalar> scalars);
     // Buckets are the bins of ops/tensor_spread.h; the first also has the zeros. Elements that are not finite
     // are left out.

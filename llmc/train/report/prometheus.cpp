@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <memory>
 
 #include "llmc/base/check.h"
 #include "llmc/base/output_file.h"
@@ -33,6 +34,7 @@ void RunMetrics::set(std::string_view event, MeasuredRow row) {
     for (size_t i = 0; i < figures.size(); i++)
         if (const auto& metric = figures[i].prometheus; !metric.name.empty())
             first[i] = metric.scale * value_of(figures[i].key, row);
+    if (event == "start") at("skips", "steps") = 0;
 }
 
 // Backslash, quote and newline are escaped in a label.
@@ -71,10 +73,16 @@ std::string name_of_run(const std::string& run_dir) {
 PrometheusFile::PrometheusFile(std::string file, const std::string& run_dir)
     : path(std::move(file)), metrics(name_of_run(run_dir)) {}
 
+// The file begins with the first row after the start.
+void PrometheusFile::add(const Logged& logged) {
+    if (logged.figures.empty()) return;
+    metrics.set(logged.event, logged.figures);
+    metrics.at("skips", "steps") += logged.skipped;
+    if (logged.event != "start") changed();
+}
+
 void PrometheusFile::changed() {
-    const double now = seconds_now();
-    if (path.empty() || now - written_ < 1) return;
-    flush();
+    if (seconds_now() - written_ >= 1) flush();
 }
 
 void PrometheusFile::flush() {
@@ -85,6 +93,14 @@ void PrometheusFile::flush() {
     if (reason.empty() || failed_) return;
     failed_ = true;
     warning("log.prometheus: cannot write {}: {}. Training goes on.", path, reason);
+}
+
+// The row of sinks.cpp.
+Sink prometheus(const Config& cfg) {
+    if (cfg.log.prometheus.empty()) return {};
+    check_output("log.prometheus", cfg.log.prometheus, "# HELP train_gpt_");
+    const auto file = std::make_shared<PrometheusFile>(cfg.log.prometheus, cfg.run.dir);
+    return {.begin = [](int64_t) {}, .add = [file](const Logged& logged) { file->add(logged); }};
 }
 
 }  // namespace report

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/train/report/figures.h"
+#include "llmc/train/report/sinks.h"
 
 inline namespace report {
 
@@ -15,7 +15,7 @@ struct RunMetrics {
     std::vector<double> values;
 
     explicit RunMetrics(std::string run);
-    // Of a row of metrics.jsonl: a figure that the row lacks is unknown.
+    // Of a row of metrics.jsonl: a figure that the row lacks is unknown. With "start" skips are counted anew.
     void set(std::string_view event, MeasuredRow row);
     double& at(std::string_view event, std::string_view key);
 };
@@ -24,12 +24,15 @@ std::string prometheus_text(std::span<const RunMetrics> runs);
 
 std::string name_of_run(const std::string& run_dir);        // "board" of runs/board/
 
-// Replaces FILE.prom, once a second at most, and last by flush(). Warns once if the file cannot be written.
+// Replaces FILE.prom, once a second at most, and at the end. Warns once if the file cannot be written.
 struct PrometheusFile {
     std::string path;                           // empty: none
     RunMetrics metrics;
 
     PrometheusFile(std::string path, const std::string& run_dir);
+    ~PrometheusFile() { flush(); }
+    PrometheusFile(const PrometheusFile&) = delete;
+    void add(const Logged& logged);
     void changed();
     void flush();
 

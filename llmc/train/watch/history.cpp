@@ -106,7 +106,6 @@ void History::begun(const MetricsRow& row) {
     start = to_text(row.json);
     ended = false;
     metrics.set("start", row.numbers);
-    metrics.at("skips", "steps") = 0;
     if (row.event != "resume") return note_memory(row);
     mark(row, "restart", fmt::format("resumed at {}", row.number("step")));
 }
