@@ -23,18 +23,38 @@ struct MeshShape {
     AxisOrder order = {kTp, kCp, kPp, kDp};
 };
 
+// A size of the model that an axis cuts into equal parts; for messages its setting, a note, a rank's part.
+struct CutSize {
+    const char* setting;
+    int size;
+    const char *note, *part;
+    bool fits;                          // messages suggest sizes that fit the axis; else an axis that fits
+};
+inline CutSize cut_heads(const ModelConfig& m) {
+    if (m.kv_heads) return {"model.kv_heads", m.kv_heads, "", "whole heads", false};
+    return {"model.heads", m.heads, "", "whole heads", false};
+}
+inline CutSize cut_features(const ModelConfig& m) {
+    return {"model.ffn_channels", with_sizes(m).ffn_channels, m.ffn_channels ? "" : " (4 x model.channels)",
+            "an equal share", true};
+}
+
 struct AxisRow {
     const char* name;
     int MeshShape::*size;
     int ParallelConfig::*setting;       // null: the ranks that the other axes leave
     bool sums_gradients;                // its ranks have other tokens: gradients are summed over them
+    int nodes = 0;                      // a search tries sizes up to so many nodes of GPUs; 0: all sizes
+    CutSize (*cuts[2])(const ModelConfig&) = {};
     const char* missing = nullptr;      // of the axis in this version, for messages; null: nothing
+
+    bool is_set() const { return setting && !missing; }     // a setting of this version says the size
 };
 inline constexpr AxisRow axis_rows[kMeshAxes] = {
     {"dp", &MeshShape::dp, nullptr, true},                                                  // samples
-    {"tp", &MeshShape::tp, &ParallelConfig::tp, false},                                     // matrices
+    {"tp", &MeshShape::tp, &ParallelConfig::tp, false, 2, {cut_heads, cut_features}},       // matrices
     {"pp", &MeshShape::pp, &ParallelConfig::pp, false},                                     // layers
-    {"cp", &MeshShape::cp, &ParallelConfig::cp, true, "context parallelism is"},            // a sequence
+    {"cp", &MeshShape::cp, &ParallelConfig::cp, true, 0, {}, "context parallelism is"},     // a sequence
 };
 
 inline std::string setting_of(const AxisRow& a) { return std::string("parallel.") + a.name; }

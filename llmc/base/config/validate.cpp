@@ -148,8 +148,22 @@ static int largest_divisor(int n, int most) {
 template <class F> static std::string joined(const char* between, F&& text_of) {
     std::string all;
     for (const AxisRow& a : axis_rows)
-        if (a.setting && !a.missing) all += (all.empty() ? "" : between) + text_of(a);
+        if (a.is_set()) all += (all.empty() ? "" : between) + text_of(a);
     return all;
+}
+
+static std::string cut_mistake(const AxisRow& axis, const ParallelConfig& p, const ModelConfig& m) {
+    for (const auto size_of : axis.cuts) {
+        if (!size_of) continue;
+        const CutSize cut = size_of(m);
+        const int ranks = p.*axis.setting, below = cut.size / ranks * ranks;
+        if (below == cut.size) continue;
+        std::string fix = fmt::format("largest that does is {}", largest_divisor(cut.size, ranks));
+        if (cut.fits) fix = fmt::format("nearest multiples are {} and {}", below, below + ranks);
+        return fmt::format("{} = {} does not divide {} = {}{}: each rank computes {}; the {}",
+                           setting_of(axis), ranks, cut.setting, cut.size, cut.note, cut.part, fix);
+    }
+    return "";
 }
 
 std::string mesh_mistake(const ParallelConfig& p, const ModelConfig& m, int ranks) {
@@ -162,17 +176,8 @@ std::string mesh_mistake(const ParallelConfig& p, const ModelConfig& m, int rank
     const MeshShape mesh = mesh_shape(p, ranks);
     const std::string order = order_mistake(p, mesh.dp);
     if (!order.empty()) return order;
-    const char* const heads = m.kv_heads ? "model.kv_heads" : "model.heads";
-    const int shared = m.kv_heads ? m.kv_heads : m.heads;
-    if (shared % p.tp)
-        return fmt::format("parallel.tp = {} does not divide {} = {}: each rank computes whole heads; the "
-                           "largest that does is {}", p.tp, heads, shared, largest_divisor(shared, p.tp));
-    const int ffn = with_sizes(m).ffn_channels;
-    if (ffn % p.tp)
-        return fmt::format("parallel.tp = {} does not divide model.ffn_channels = {}{}: each rank computes "
-                           "an equal share; the nearest multiples are {} and {}", p.tp, ffn,
-                           m.ffn_channels ? "" : " (4 x model.channels)", ffn / p.tp * p.tp,
-                           (ffn / p.tp + 1) * p.tp);
+    for (const AxisRow& a : axis_rows)
+        if (const std::string wrong = cut_mistake(a, p, m); !wrong.empty()) return wrong;
     const int stages = p.pp * p.virtual_stages;
     if (m.layers < stages)
         return fmt::format("parallel.pp x parallel.virtual_stages = {} x {} = {} stages are more than "

@@ -83,20 +83,37 @@ static void add_candidates(std::vector<Config>& all, const Config& mesh, int ran
                 }
 }
 
+// Each choice of sizes, in the order of the rows of axes.
+static std::vector<ParallelConfig> meshes_of(ParallelConfig p, int ranks, const Machine& machine) {
+    for (const AxisRow& a : axis_rows)
+        if (a.is_set()) p.*a.setting = 1;
+    std::vector<ParallelConfig> meshes = {p}, longer;
+    for (const AxisRow& a : axis_rows) {
+        if (!a.is_set()) continue;
+        longer.clear();
+        for (ParallelConfig& mesh : meshes)
+            for (const int size :
+                 divisors(ranks / model_ranks(mesh), a.nodes ? a.nodes * machine.gpus_per_node : ranks)) {
+                mesh.*a.setting = size;
+                longer.push_back(mesh);
+                mesh.*a.setting = 1;
+            }
+        meshes.swap(longer);
+    }
+    return meshes;
+}
+
 std::vector<Config> candidates_of(const Config& cfg, int ranks, const Machine& machine) {
     std::vector<Config> all;
     Config c = cfg;
-    ParallelConfig& p = c.parallel;
-    p.ranks = ranks;
-    p.zero_group = 0;
-    p.virtual_stages = 1;
-    for (const int tp : divisors(ranks, 2 * machine.gpus_per_node))
-        for (const int pp : divisors(ranks / tp, cfg.model.layers)) {
-            p.tp = tp;
-            p.pp = pp;
-            if (tp > 1 && !ffn_fits(cfg.model, tp, kDescribedGpu.product_unit())) continue;
-            if (mesh_mistake(p, c.model, ranks).empty()) add_candidates(all, c, ranks, machine);
-        }
+    c.parallel.ranks = ranks;
+    c.parallel.zero_group = 0;
+    c.parallel.virtual_stages = 1;
+    for (const ParallelConfig& p : meshes_of(c.parallel, ranks, machine)) {
+        c.parallel = p;
+        if (p.tp > 1 && !ffn_fits(cfg.model, p.tp, kDescribedGpu.product_unit())) continue;
+        if (mesh_mistake(p, c.model, ranks).empty()) add_candidates(all, c, ranks, machine);
+    }
     return all;
 }
 
