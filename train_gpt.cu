@@ -9,7 +9,7 @@ every rank. README.md explains the settings, llmc/README.md has a line for every
 #include "llmc/base/host/machine.h"
 #include "llmc/train/save/checkpoint.h"
 #include "llmc/train/step/learning_rate.h"
-#include "llmc/train/run/measure.h"
+#include "llmc/train/run/peaks.h"
 #include "llmc/train/run/model.h"
 #include "llmc/train/run/programs.h"
 #include "llmc/train/run/run_data.h"

@@ -20,7 +20,7 @@
 #include "llmc/base/host/version.h"
 #include "llmc/io/files/shard_writer.h"
 #include "llmc/train/save/checkpoint.h"
-#include "llmc/train/run/measure.h"
+#include "llmc/train/run/peaks.h"
 #include "llmc/train/run/model.h"
 #include "llmc/train/save/recover.h"
 #include "llmc/comm/votes.h"

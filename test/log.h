@@ -59,7 +59,7 @@ struct LoggedRun {
     }
     void begin() { meter.begin(); }
     void train(StepFigures r) {
-        meter.measure(r, seconds_now());
+        meter.end(r, seconds_now());
         log.train(r);
     }
 };

@@ -75,7 +75,7 @@ struct Gpt {
     floatX* dx;           // gradients of a message: of the stream (n, C), with the shortcut of x0 behind it
     real* dtokens;        // (Vp, C)      fp64 only, while apart: gradient of wte as embedding
     bool apart = false;   // between begin_step() and end_step()
-    Spread* spreads = nullptr;  // of activations (measured_acts.h), which forward() adds to; null: none
+    Spread* spreads = nullptr;  // of activations (act_spreads.h), which forward() adds to; null: none
 
     // A tied wte's gradient has two terms, from the head and from the embedding. In fp64 a step sums each
     // term in the order of its tokens and adds the two at the end of the step: the bits do not depend on the
@@ -142,8 +142,8 @@ private:
     }
     template <class W> void embed_backward(W& weights, const Batch& b, int buffer);
     template <class W> void head_backward(W& weights, const Batch& b, real dloss, int buffer);
-    void measure(const BlockActs& a, const Stream& out, int layer, int N);
-    void measure(const HeadActs& a, int N);
+    void add_spreads(const BlockActs& a, const Stream& out, int layer, int N);
+    void add_spreads(const HeadActs& a, int N);
     ops::Classifier classifier(const Batch& b, int n0, int rows) const;
     void finish_losses(int N) { ops::sum_in_order(loss, losses, size_t(N)); }
 };
@@ -183,13 +183,13 @@ template <class W> void Gpt::forward(W& weights, const Batch& b, int c, int buff
         const Walking at(&Walk::block, part.layers[size_t(l)]);
         stream = block.forward(weights.block(l), of(l, buffer), stream, scratch,
                                span(b, l, x0(b, c, buffer)));
-        if (spreads) measure(of(l, buffer), stream, part.layers[size_t(l)], b.N());
+        if (spreads) add_spreads(of(l, buffer), stream, part.layers[size_t(l)], b.N());
     }
 
     const int mine = Slice(tp, b.N()).mine;
     if (chunk.ends) {
         final_norm(weights, head[size_t(buffer)], stream, mine, d);
-        if (spreads) measure(head[size_t(buffer)], b.N());
+        if (spreads) add_spreads(head[size_t(buffer)], b.N());
     } else {
         ops::add_residual(sent, stream.x, stream.r, stream.bias, mine, d.C);
         const size_t nC = stream_count(b.N());

@@ -36,22 +36,22 @@ void StepMeter::begin() {
     energy.start();
 }
 
-void StepMeter::measure(StepFigures& r, double end) {
+void StepMeter::end(StepFigures& r, double at) {
     energy.read();
     r.tokens = first_tokens + (r.step - first_step) * batch_tokens;
-    r.ms = std::max(1e3 * (end - step_begin), 1e-3);
+    r.ms = std::max(1e3 * (at - step_begin), 1e-3);
     r.tokens_per_s = double(batch_tokens) / r.ms * 1e3;
     r.tflops = r.tokens_per_s * 1e-12 * flops;
     r.mfu = peak_tflops > 0 ? r.tflops / peak_tflops : kUnknown;
     r.joules_per_token = r.joules / double(batch_tokens);
     r.loss_z = state.loss.score(r.loss);
     r.norm_z = state.norm.score(r.norm);
-    measured = {step_begin, end};
-    step_begin = end;
+    span = {step_begin, at};
+    step_begin = at;
     totals.steps++;
     totals.ms += r.ms;
     totals.joules += r.joules;
-    r.seconds_left = (end - loop_begin) / double(totals.steps) * double(std::max<int64_t>(0, steps - r.step));
+    r.seconds_left = (at - loop_begin) / double(totals.steps) * double(std::max<int64_t>(0, steps - r.step));
 }
 
 }  // namespace logs

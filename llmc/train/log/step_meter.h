@@ -21,7 +21,7 @@ struct StepFigures {
     bool finite = true;             // false: the update left the weights unchanged
     double joules = kUnknown;       // of all devices
     size_t memory_bytes = 0;        // in use now: of the host by this process, of a GPU by all; 0: not asked
-    // StepMeter::measure() fills in the rest
+    // StepMeter::end() fills in the rest
     int64_t tokens = 0;             // since the start of the run
     double ms = 0, tokens_per_s = 0, tflops = 0;
     double joules_per_token = kUnknown;
@@ -41,13 +41,13 @@ struct StepMeter {
               RunState& state);
 
     void begin();                   // starts the clock
-    // Stops the clock at `end`, by seconds_now(), and starts the next step's.
-    void measure(StepFigures& r, double end);
+    // Stops the clock at `at`, by seconds_now(), and starts the next step's.
+    void end(StepFigures& r, double at);
     // Drawn by this rank's device within steps since the last call: the gradients of this step and the update
     // of the step before. NaN: unknown.
     double joules() { return energy.take(); }
 
-    StepSpan measured;              // by the last measure()
+    StepSpan span;                  // of the last step
     // Of this start.
     struct Totals { int64_t steps = 0; double ms = 0, joules = 0; } totals;
 

@@ -160,18 +160,15 @@ static std::string command_of(const Search& found, const PlanRequest& request) {
     return with_settings(request.program, others) + " " + options_of(found.best.front());
 }
 
-static int print_counts(const CountedSearch& found, const Machine& machine, const ClusterConfig& limits,
-                        const PlanRequest& request) {
+// The meshes of parallel.ranks ranks; with 0, the fastest mesh of each number.
+static int print_meshes(const Config& cfg, const Machine& machine, const PlanRequest& request) {
+    const int ranks = cfg.parallel.ranks;
+    const CountedSearch found = ranks > 0 ? CountedSearch{.search = search(cfg, ranks, machine, estimate)}
+                                          : search_counts(cfg, machine, estimate);
     const std::string command = command_of(found.search, request);
     if (request.json) print("{}\n", to_text(json_of(found.search, command)));
-    else print("{}", counts_text(found, limits, machine, command));
-    return kExitDone;
-}
-
-static int print_search(const Search& found, const Machine& machine, const PlanRequest& request) {
-    const std::string command = command_of(found, request);
-    if (request.json) print("{}\n", to_text(json_of(found, command)));
-    else print("{}", search_text(found, machine, command));
+    else if (ranks > 0) print("{}", search_text(found.search, machine, command));
+    else print("{}", counts_text(found, cfg.cluster, machine, command));
     return kExitDone;
 }
 
@@ -184,9 +181,7 @@ int plan(Config cfg, const PlanRequest& request) {
     const Machine machine = machine_of(cfg.cluster);
     check_steps(cfg);
     take_open_settings(cfg);
-    const int ranks = cfg.parallel.ranks;
-    if (ranks > 0) return print_search(search(cfg, ranks, machine, estimate), machine, request);
-    return print_counts(search_counts(cfg, machine, estimate), machine, cfg.cluster, request);
+    return print_meshes(cfg, machine, request);
 }
 
 }  // namespace PRECISION::plans

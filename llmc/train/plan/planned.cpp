@@ -68,7 +68,7 @@ static Planned planned_by_measuring(Config cfg, int ranks) {
     Machine machine = {.gpu = file.device, .about = "", .sources = ""};
     machine.memory_gb = cfg.cluster.memory_gb > 0 ? cfg.cluster.memory_gb : 1e-9 * double(available);
     machine.bf16_tflops = machine.fp32_tflops = step->tflops;
-    machine.noun = ops::reached_by_host() ? "rank" : "GPU";
+    machine.device_word = ops::reached_by_host() ? "rank" : "GPU";
     machine.gpus_per_node = ranks;
     machine.host_gbs = step->copy_gbs();
     take_costs(machine, cfg.cluster);

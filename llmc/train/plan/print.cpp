@@ -118,7 +118,7 @@ std::string time_text(const Estimate& e, const Machine& machine) {
     if (run.dollars > 0)
         text +=
             fmt::format(", {} at ${:.2f} an hour and {}", money(run.dollars), machine.dollars_per_hour,
-                        machine.noun);
+                        machine.device_word);
     if (!keeps_limits(run, e.cfg.cluster))
         text += fmt::format("; more than {}", limits_text(e.cfg.cluster));
     text += "\n";
@@ -157,7 +157,7 @@ static Cells cells_of(const Estimate& e) {
 }
 
 static Rows rows_of_counts(const std::vector<Estimate>& best, const Machine& machine) {
-    Rows rows = {{std::string(machine.noun) + "s", "run", "energy", "price"}};
+    Rows rows = {{std::string(machine.device_word) + "s", "run", "energy", "price"}};
     rows[0].insert(rows[0].end(), kColumns.begin(), kColumns.end());
     double fastest = INFINITY;
     for (const Estimate& e : best) {
@@ -177,7 +177,7 @@ static Rows rows_of_counts(const std::vector<Estimate>& best, const Machine& mac
 static std::string run_text(const Estimate& e, const Machine& machine) {
     const RunCost run = cost_of(e, machine);
     const std::string price = run.dollars > 0 ? ", " + money(run.dollars) : "";
-    return fmt::format("{}: {}{}", counted(e.ranks, machine.noun), human_seconds(run.seconds), price);
+    return fmt::format("{}: {}{}", counted(e.ranks, machine.device_word), human_seconds(run.seconds), price);
 }
 
 static std::string choice_text(const CountedSearch& found, const ClusterConfig& limits,
@@ -195,7 +195,7 @@ static std::string choice_text(const CountedSearch& found, const ClusterConfig& 
 std::string counts_text(const CountedSearch& found, const ClusterConfig& limits, const Machine& machine,
                         const std::string& command) {
     if (found.rows.empty())
-        return fmt::format("No plan for 1, 2, 4 ... {}s fits on {}.\n", machine.noun, machine.gpu);
+        return fmt::format("No plan for 1, 2, 4 ... {}s fits on {}.\n", machine.device_word, machine.gpu);
     const Rows rows = rows_of_counts(found.rows, machine);
     return fmt::format("the fastest mesh for each number of {}; --parallel.ranks=N shows the next ones\n",
                        machine.gpu) +

@@ -57,7 +57,7 @@ struct Machine {
     double spread = 0;
     // 1: plans are of another program, whose kernels take every size.
     int any_size = 0;
-    const char* noun = "GPU";           // tables call a rank so; no file has it
+    const char* device_word = "GPU";    // "rank" on a CPU: what tables count; no file has it
 
     template <class F>
     void visit(F&& f) {

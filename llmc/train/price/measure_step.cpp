@@ -13,7 +13,7 @@
 #include "llmc/train/price/measured_step.h"
 #include "llmc/train/price/random_tokens.h"
 #include "llmc/train/run/kernel_choices.h"
-#include "llmc/train/run/measure.h"
+#include "llmc/train/run/peaks.h"
 #include "llmc/train/run/model.h"
 #include "llmc/train/save/state_source.h"
 
@@ -105,7 +105,7 @@ static std::vector<MeasuredOp> ops_of(const RecordedStep& step) {
 }
 
 // Of steps by the time of their slowest rank. All ranks together.
-static RecordedStep measured_step(Model& model, Loader& data) {
+static RecordedStep median_step(Model& model, Loader& data) {
     const Axis& world = model.mesh.world;
     std::vector<std::pair<double, size_t>> times;
     std::vector<RecordedStep> steps;
@@ -152,7 +152,7 @@ MeasuredStep measure_step(const Config& cfg, int ranks) {
         model.allocate();
         restore(model.shards, random_weights(model.shards.d, 1));
         Loader data(tokens, c.train.micro_batch, 0, mesh.dp.index, mesh.dp.size);
-        const RecordedStep step = measured_step(model, data);
+        const RecordedStep step = median_step(model, data);
         const std::lock_guard lock(mutex);
         merge(measured.ops, ops_of(step), c.parallel.pp > 1);
         measured.seconds = std::max(measured.seconds, step.begins.back() - step.begins.front());

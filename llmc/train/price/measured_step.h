@@ -53,18 +53,18 @@ struct MeasuredStep {
 // Measures steps of a reduced model on parallel.ranks threads of this machine: one that touches memory, one
 // more, and others for 8 seconds, at most 15. The ops' times are those of the median step. Exit code 78: too
 // little memory. REQUIRES: model.vocab, train.micro_batch and run.threads are resolved.
-using MeasureFunction = MeasuredStep(const Config& cfg, int ranks);
+using MeasureStepFunction = MeasuredStep(const Config& cfg, int ranks);
 
 }  // namespace price
 
 namespace fp32::inline price {
-MeasureFunction measure_step;
+MeasureStepFunction measure_step;
 }
 namespace bf16::inline price {
-MeasureFunction measure_step;
+MeasureStepFunction measure_step;
 }
 namespace fp64::inline price {
-MeasureFunction measure_step;
+MeasureStepFunction measure_step;
 }
 
 inline namespace price {

@@ -2,7 +2,7 @@
 //
 //     record   uint64 length, uint32 masked CRC-32C of it, message, uint32 masked CRC-32C of the message
 //     Event    1: wall_time, 2: step, 3: file_version, 5: Summary
-//     Summary  1: Measured, repeated, of 1: tag, 2: simple_value, 5: HistogramProto, 8: tensor, 9: metadata
+//     Summary  1: Value, repeated, of 1: tag, 2: simple_value, 5: HistogramProto, 8: tensor, 9: metadata
 //     HistogramProto   1: min, 2: max, 3: num, 4: sum, 5: sum_squares, 6: bucket_limit, 7: bucket
 //
 // https://www.tensorflow.org/tutorials/load_data/tfrecord, tensorboard/compat/proto/{event,summary}.proto

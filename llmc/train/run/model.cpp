@@ -127,7 +127,7 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
                                               .trains = health.has_value(),
                                               .evaluated = uint64_t(micro_batch) * uint64_t(mesh.dp.size),
                                               .prompt = 1, .generates = generates, .scores = true,
-                                              .measured = true});
+                                              .health = true});
     scratch_bytes = std::max({step.needs().scratch, rest.needs().scratch,
                               needs::any_rows(ops::target()).scratch});
     library_bytes = std::max(step.needs().library, rest.needs().library);
@@ -171,7 +171,7 @@ Walk walk_of_run(const Config& whole, const Mesh& mesh, const WalkedRun& run) {
     model.gpt.ready();
     return walk_of(ops::target(), [&] {
         if (model.optimizer && run.trains) {
-            if (model.health && run.measured) model.health->begin_as(true, 0);
+            if (model.health && run.health) model.health->begin_as(true, 0);
             model.pipeline.walk();
             enqueue_update(model, 0, 0);
             if (model.health) model.health->begin_as(false, 0);

@@ -72,7 +72,7 @@ struct WalkedRun {
     uint64_t evaluated = 0;             // rows of an evaluation, over all ranks; 0: no evaluation
     size_t prompt = 0;                  // ids before a text; 0: no text
     bool generates = false, scores = false;
-    bool measured = false;              // with the statistics of tensors that the settings ask for
+    bool health = false;                // with the statistics of tensors that the settings ask for
 };
 // Micro-batches of Model::step: enough for every op of a step, as the first, the last and one between differ;
 // more with several chunks.

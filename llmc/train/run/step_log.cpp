@@ -67,16 +67,16 @@ Signals StepLog::write(size_t left) {
         const Step& s = steps.front();
         const StepResult result = model.statistics->read();
         asked |= model.votes.asked();
-        StepFigures report{.step = s.step, .loss = result.loss, .norm = result.norm, .lr = s.lr,
-                          .finite = result.finite, .joules = result.joules};
+        StepFigures figures{.step = s.step, .loss = result.loss, .norm = result.norm, .lr = s.lr,
+                            .finite = result.finite, .joules = result.joules};
         const bool shown = cfg.log.every && (s.step % cfg.log.every == 0 || s.step == cfg.train.steps);
-        if (context.rank == 0 && shown) report.memory_bytes = ops::device_in_use();
-        meter.measure(report, result.arrived);
-        trace.end(meter.measured);
-        log.train(report);
-        write_health(s, report, result);
+        if (context.rank == 0 && shown) figures.memory_bytes = ops::device_in_use();
+        meter.end(figures, result.arrived);
+        trace.end(meter.span);
+        log.train(figures);
+        write_health(s, figures, result);
         if (cfg.log.comm) log.comm(s.step, s.moved);
-        if (!report.finite) count_skip(report, cfg.train.max_skips, &state.skipped);
+        if (!figures.finite) count_skip(figures, cfg.train.max_skips, &state.skipped);
         trace.write();
     }
     return asked;

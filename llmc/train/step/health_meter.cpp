@@ -4,12 +4,12 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/guard/progress_page.h"
-#include "llmc/model/measured_acts.h"
+#include "llmc/model/act_spreads.h"
 
 namespace PRECISION::inline step {
 
 HealthMeter::HealthMeter(const Config& c, const Shards& s, Gpt& g)
-    : cfg(c.log), shards(s), gpt(g), activations(measured_names(g.d.L)) {
+    : cfg(c.log), shards(s), gpt(g), activations(names_of_act_spreads(g.d.L)) {
     for (const Tensor& t : whole_tensors(shards.d)) {
         names.push_back(t.name);
         const Tensor* const here = shards.tensor_here(t.name);
@@ -94,13 +94,13 @@ Health HealthMeter::collect() {
         std::fill_n(of_all.begin() + ptrdiff_t(first), n, Spread());
         for (size_t i = 0; i < gathered.size(); i++) add_spread(of_all[first + i % n], gathered[i]);
     }
-    Health report{.step = now, .tensors = {}, .activations = {}};
+    Health health{.step = now, .tensors = {}, .activations = {}};
     const size_t count = names.size();
     for (size_t i = 0; i < count; i++)
-        report.tensors.push_back({names[i], of_all[i], of_all[count + i], of_all[2 * count + i]});
+        health.tensors.push_back({names[i], of_all[i], of_all[count + i], of_all[2 * count + i]});
     for (size_t i = 0; i < activations.size(); i++)
-        report.activations.push_back({activations[i], of_all[kKinds * count + i]});
-    return report;
+        health.activations.push_back({activations[i], of_all[kKinds * count + i]});
+    return health;
 }
 
 }  // namespace PRECISION::step

@@ -40,14 +40,14 @@ function layerOf(name) {
 }
 
 /** List -> statistics and kinds of tensors that its items have. */
-function measuresOf(run) {
-  const measures = new Map();
+function statisticsOf(run) {
+  const all = new Map();
   for (const [list, items] of Object.entries(run.health.at(-1))) {
     for (const item of Array.isArray(items) ? items.filter(isObject) : []) {
-      for (const [path] of statistics(item)) if (path !== "count") measures.set(`${list}: ${path}`, [list, path]);
+      for (const [path] of statistics(item)) if (path !== "count") all.set(`${list}: ${path}`, [list, path]);
     }
   }
-  return measures;
+  return all;
 }
 
 /** Layer -> its cells {value, name} by the column of a step; Infinity: not finite. */
@@ -93,7 +93,7 @@ function drawMap(place, run, rows, path, at) {
 // ---- the panel
 
 function makeHealth(panel) {
-  const selects = [["Run of the health", "health"], ["Statistic of the map", "measure"],
+  const selects = [["Run of the health", "health"], ["Statistic of the map", "statistic"],
     ["Tensors of the map", "kind"]];
   panel.append(makePicker(selects, ["Step of the health", "row"], showHealth, make("span", {class: "muted"})),
     make("div"), make("div"));
@@ -108,19 +108,19 @@ function showHealth() {
   if (!panel.querySelector(".picker")) makeHealth(panel);
   const run = having.find(r => r.name === chosen.health) ?? having[0], last = run.health.length - 1;
   const at = Math.min(last, chosen.row ?? last), row = run.health[at];
-  const [, picker, map, place] = panel.children, [ofRun, ofMeasure, ofKind, slider] = picker.children;
-  const measures = measuresOf(run), measure = measures.has(chosen.measure) ? chosen.measure
-    : [...measures.keys()].find(key => key.endsWith("grad rms")) ?? [...measures.keys()][0] ?? "";
-  const shown = [run.name, row.step, run.health[0].step, last, measure, chosen.kind].join("\n");
+  const [, picker, map, place] = panel.children, [ofRun, ofStatistic, ofKind, slider] = picker.children;
+  const all = statisticsOf(run), statistic = all.has(chosen.statistic) ? chosen.statistic
+    : [...all.keys()].find(key => key.endsWith("grad rms")) ?? [...all.keys()][0] ?? "";
+  const shown = [run.name, row.step, run.health[0].step, last, statistic, chosen.kind].join("\n");
   Object.assign(slider, {max: last, value: at, hidden: last === 0});
   fillSelect(ofRun, having.map(r => r.name), run.name);
   if (place.dataset.shown === shown) return;
   place.dataset.shown = shown;
-  const [list, path] = measures.get(measure) ?? ["", ""];
+  const [list, path] = all.get(statistic) ?? ["", ""];
   const items = Array.isArray(row[list]) ? row[list].filter(isObject) : [];
   const kinds = [LARGEST_OF_ALL, ...new Set(items.map(item => layerOf(String(item.name ?? ""))[1]).filter(Boolean))];
   const kind = kinds.includes(chosen.kind) ? chosen.kind : LARGEST_OF_ALL;
-  fillSelect(ofMeasure, [...measures.keys()], measure);
+  fillSelect(ofStatistic, [...all.keys()], statistic);
   fillSelect(ofKind, kinds, kind);
   drawMap(map, run, mapRows(run, list, path, kind === LARGEST_OF_ALL ? "" : kind), path, at);
   setText(picker.lastChild, `at step ${grouped(row.step)}`);

@@ -129,7 +129,7 @@ function showTable() {
 // ---- texts
 
 // runs; places in their lists, null: the newest; what the map of health shows
-const chosen = {text: null, at: null, health: null, row: null, measure: null, kind: null};
+const chosen = {text: null, at: null, health: null, row: null, statistic: null, kind: null};
 
 /** Selects of members of `chosen`, each [label, member], and a slider of the member `at`; its end is the newest. */
 function makePicker(selects, [label, at], show, more) {

@@ -1,4 +1,4 @@
-#include "llmc/train/run/measure.h"
+#include "llmc/train/run/peaks.h"
 
 #include <algorithm>
 #include <chrono>
@@ -51,22 +51,22 @@ double matmul_tflops() {
 }
 
 // A busy machine measures less than it can do: the best rate of all runs is kept, by precision and threads.
-double best_tflops(double measured) {
+double best_tflops(double found) {
     const std::string path = cache_path("matmul_rates.json");
-    if (path.empty()) return measured;
+    if (path.empty()) return found;
     const std::string key = fmt::format("{}, {} bytes a number, {}", ops::device_name(), sizeof(floatX),
                                         counted(ops::target().threads, "thread"));
     Json::Members rates;
     try {
         const Json file = file_exists(path) ? parse_json(read_file(path)) : Json(rates);
         const Json* known = file.find(key);
-        if (known && known->number() >= measured) return known->number();
+        if (known && known->number() >= found) return known->number();
         rates = file.members();
     } catch (const JsonError&) {}       // damaged: written anew
     std::erase_if(rates, [&](const auto& rate) { return rate.first == key; });
-    rates.emplace_back(key, measured);
+    rates.emplace_back(key, found);
     (void)try_keep(path, to_text(rates) + "\n");      // without the file, the next run measures
-    return measured;
+    return found;
 }
 
 double peak_tflops(const Axis& ranks, const LogConfig& log) {

@@ -39,7 +39,7 @@ struct PeakMemory {
 double matmul_tflops();
 
 // measured, or the best of earlier runs with equal precision and threads, from the user's cache.
-double best_tflops(double measured);
+double best_tflops(double found);
 
 // The matmul rate behind mfu, in TFLOP/s, summed over the ranks. A rank's rate is log.peak_tflops if set,
 // else on a CPU the best rate of this user's runs, on a GPU the maker's figure. 0: a rank has no known rate.

@@ -9,15 +9,15 @@
 
 inline namespace model {
 
-inline constexpr const char* kMeasuredOfBlock[] = {"x", "ln1", "atty", "x1", "ln2", "act", "fcproj"};
-inline constexpr const char* kMeasuredAtEnd[] = {"xf", "lnf"};
+inline constexpr const char* kSpreadsOfBlock[] = {"x", "ln1", "atty", "x1", "ln2", "act", "fcproj"};
+inline constexpr const char* kSpreadsAtEnd[] = {"xf", "lnf"};
 
 // "h.0.x", "h.0.ln1", ..., "lnf"; L: layers of the whole model.
-inline std::vector<std::string> measured_names(int L) {
+inline std::vector<std::string> names_of_act_spreads(int L) {
     std::vector<std::string> names;
     for (int l = 0; l < L; l++)
-        for (const char* name : kMeasuredOfBlock) names.push_back("h." + std::to_string(l) + "." + name);
-    names.insert(names.end(), std::begin(kMeasuredAtEnd), std::end(kMeasuredAtEnd));
+        for (const char* name : kSpreadsOfBlock) names.push_back("h." + std::to_string(l) + "." + name);
+    names.insert(names.end(), std::begin(kSpreadsAtEnd), std::end(kSpreadsAtEnd));
     return names;
 }
 
