@@ -2,17 +2,15 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 
 #include "llmc/base/check.h"
@@ -22,48 +20,22 @@
 
 inline namespace guard {
 
-// Name of a socket without a file: the kernel gives the name to a single process, and frees it with the
-// process.
-struct AbstractName {
-    sockaddr_un address = {};
-    socklen_t length;
-
-    explicit AbstractName(const std::string& name) {
-        address.sun_family = AF_UNIX;
-        const size_t n = std::min(name.size(), sizeof address.sun_path - 1);
-        std::copy_n(name.begin(), n, address.sun_path + 1);
-        length = socklen_t(offsetof(sockaddr_un, sun_path) + 1 + n);
-    }
-    const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
-};
-
-static int stream_socket() { return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
-
-// Any user on the host may bind the name. The kernel reports the user of a listening socket.
-static bool held_by_this_user(const AbstractName& name) {
-    for (int tries = 0; tries < 20; tries++) {
-        const Fd peer(stream_socket());
-        ucred user = {};
-        socklen_t size = sizeof user;
-        if (peer && connect(peer.fd, name.get(), name.length) == 0)
-            return getsockopt(peer.fd, SOL_SOCKET, SO_PEERCRED, &user, &size) == 0 && user.uid == geteuid();
-        if (errno != ECONNREFUSED) return false;
-        usleep(5000);       // the holder has the name, and listens in a moment
-    }
-    return false;
-}
-
-bool first_to_speak() {
+// The processes of a job on this host agree by a lock on a byte of this user's file, which the kernel frees
+// with the process. Another user's file of this name tells nothing.
+bool first_to_speak(const char* folder) {
     if (!progress_page) return true;
     if (progress_page->spoken.exchange(true)) return false;
     const std::string job = launcher().job;
     if (job.empty()) return true;
-    const AbstractName name("train_gpt." + std::to_string(geteuid()) + "." + job);
-    const int fd = stream_socket();     // open until this process ends
-    if (fd < 0) return true;
-    if (bind(fd, name.get(), name.length) != 0) return errno != EADDRINUSE || !held_by_this_user(name);
-    (void)listen(fd, SOMAXCONN);
-    return true;
+    const std::string path = fmt::format("{}/train_gpt.{}", folder, geteuid());
+    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);   // to the end
+    struct stat file;
+    if (fd < 0 || fstat(fd, &file) != 0 || file.st_uid != geteuid()) return true;
+    struct flock byte = {};
+    byte.l_type = F_WRLCK;
+    byte.l_start = off_t(std::hash<std::string>()(job) >> 1);
+    byte.l_len = 1;
+    return fcntl(fd, F_OFD_SETLK, &byte) == 0 || (errno != EAGAIN && errno != EACCES);
 }
 
 void hold_the_floor() {

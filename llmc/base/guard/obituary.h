@@ -9,9 +9,8 @@ inline namespace guard {
 void ends_on_purpose();
 
 // True for a single rank of a host, which prints the error line; false for the host's other ranks as long as
-// that rank's process lives. Where another user has taken the name by which the processes of a job agree,
-// every process gets true.
-bool first_to_speak();
+// that rank's process lives. Every process gets true where `folder` can have no file of this user's.
+bool first_to_speak(const char* folder = "/dev/shm");
 // Waits after the error line, long enough for other processes to notice.
 void hold_the_floor();
 

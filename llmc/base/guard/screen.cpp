@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <thread>
 
 #include "llmc/base/check.h"
 #include "llmc/base/host/start_thread.h"
@@ -106,70 +107,58 @@ static bool can_stall(const struct stat& s, int descriptor) {
 }
 
 void Screen::open() {
-    struct stat of[2] = {};
+    struct stat target[2] = {};
     note_terminals();
     for (int i : {0, 1}) {
-        const int descriptor = i + 1;
-        if (fstat(descriptor, &of[i]) != 0 || !can_stall(of[i], descriptor)) continue;
-        const bool same = i == 1 && of[0].st_dev == of[1].st_dev && of[0].st_ino == of[1].st_ino;
-        if (same && pipe_of[0] >= 0) pipe_of[1] = 0;
-        else if (pipe2(pipes[i].ends, O_CLOEXEC) == 0) {
-            pipe_of[i] = i;
-            fcntl(pipes[i].ends[1], F_SETPIPE_SZ, kPipeBytes);      // if the system allows
+        int ends[2];
+        if (fstat(i + 1, &target[i]) != 0 || !can_stall(target[i], i + 1)) continue;
+        const bool same = target[0].st_dev == target[1].st_dev && target[0].st_ino == target[1].st_ino;
+        if (i == 1 && same && of[0]) of[1] = of[0];
+        else if (pipe2(ends, O_CLOEXEC) == 0) {
+            of[i] = streams.emplace_back(new ScreenStream(ends[0], i + 1)).get();
+            of[i]->program = ends[1];
+            fcntl(ends[1], F_SETPIPE_SZ, kPipeBytes);       // if the system allows
         }
     }
 }
 
 void Screen::enter() {
     for (int i : {0, 1})
-        if (pipe_of[i] >= 0) dup2(pipes[pipe_of[i]].ends[1], i + 1);
-    for (Pipe& p : pipes)
-        for (int& end : p.ends)
-            if (end >= 0) close(end);
+        if (of[i]) dup2(of[i]->program, i + 1);
+    for (const auto& s : streams) {
+        close(s->from);
+        close(s->program);
+    }
     if (on_terminal(1)) setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);     // as on a terminal
 }
 
 void Screen::start() {
-    for (int i : {0, 1}) {
-        Pipe& p = pipes[i];
-        if (p.ends[0] < 0) continue;
-        close(p.ends[1]);
-        p.stream = new ScreenStream(p.ends[0], i + 1);      // lives as long as the process
+    for (const auto& s : streams) {
+        close(s->program);
         std::thread thread;
-        p.copied_here = !start_thread(thread, [stream = p.stream] { while (stream->copy()) {} }).empty();
-        if (!p.copied_here) thread.detach();
+        s->copied_here = !start_thread(thread, [stream = s.get()] { while (stream->copy()) {} }).empty();
+        if (!s->copied_here) thread.detach();
     }
 }
 
 void Screen::look(bool drops) {
-    for (Pipe& p : pipes) {
-        if (!p.stream) continue;
-        while (p.copied_here && !p.stream->idle()) p.stream->copy();
-        if (drops) p.stream->drop(kPipeBytes / 2);
+    for (const auto& s : streams) {
+        while (s->copied_here && !s->idle()) s->copy();
+        if (drops) s->drop(kPipeBytes / 2);
     }
 }
 
 bool Screen::stuck() const {
-    return std::any_of(pipes, pipes + 2, [](const Pipe& p) { return p.stream && p.stream->stuck(); });
+    return std::ranges::any_of(streams, [](const auto& s) { return s->stuck(); });
 }
 
-bool Screen::settle(double seconds, const Pipe& p) const {
-    if (!p.stream) return true;
+bool Screen::settle(double seconds, bool errors_alone) {
+    const auto shown = [&](const auto& s) { return s->idle() || (errors_alone && s.get() != of[1]); };
     for (const double end = seconds_now() + seconds; seconds_now() < end; usleep(1000)) {
-        while (p.copied_here && !p.stream->idle()) p.stream->copy();
-        if (p.stream->idle()) return true;
+        look(false);
+        if (std::ranges::all_of(streams, shown)) return true;
     }
     return false;
-}
-
-bool Screen::settle(double seconds) const {
-    const double start = seconds_now();
-    const bool first = settle(seconds, pipes[0]);
-    return settle(std::max(0.0, seconds - (seconds_now() - start)) + 0.001, pipes[1]) && first;
-}
-
-bool Screen::settle_errors(double seconds) const {
-    return pipe_of[1] < 0 || settle(seconds, pipes[pipe_of[1]]);
 }
 
 }  // namespace guard

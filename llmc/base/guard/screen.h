@@ -9,9 +9,10 @@
 // --plan, --generate and other programs whose work is their output drop nothing: the program waits.
 #pragma once
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
+#include <vector>
 
 inline namespace guard {
 
@@ -26,6 +27,8 @@ struct ScreenStream {
     bool idle() const;                      // output is complete on the screen, or the screen is gone
 
     int from, to;                           // the pipe's end; the screen
+    int program = -1;                       // the pipe's other end
+    bool copied_here = false;               // without a thread
 
 private:
     bool show(const char* text, size_t size);
@@ -49,15 +52,13 @@ struct Screen {
     // At each tick. drops: output may be dropped.
     void look(bool drops);
     bool stuck() const;                     // either stream
-    // Waits until the output is on the screen, at most `seconds`. False: output is missing.
-    bool settle(double seconds) const;
-    bool settle_errors(double seconds) const;       // output of descriptor 2
+    // Waits until the output is on the screen, at most `seconds`. False: output is missing. errors_alone: the
+    // output of descriptor 2.
+    bool settle(double seconds, bool errors_alone = false);
 
 private:
-    struct Pipe { int ends[2] = {-1, -1}; ScreenStream* stream = nullptr; bool copied_here = false; };
-    Pipe pipes[2];                          // of descriptors 1 and 2
-    int pipe_of[2] = {-1, -1};              // of descriptors 1 and 2; -1: written directly
-    bool settle(double seconds, const Pipe& pipe) const;
+    std::vector<std::unique_ptr<ScreenStream>> streams;
+    ScreenStream* of[2] = {};               // of descriptors 1 and 2; null: written directly
 };
 
 }  // namespace guard

@@ -96,16 +96,10 @@ static std::string named(int signal) {
 }
 
 static std::string doing(Phase p, long long step) {
-    switch (p) {
-        case Phase::Start: return fmt::format("starting (step {})", step);
-        case Phase::Load: return fmt::format("loading (step {})", step);
-        case Phase::Train: return fmt::format("training step {}", step);
-        case Phase::Evaluate: return fmt::format("evaluating at step {}", step);
-        case Phase::Sample: return fmt::format("sampling at step {}", step);
-        case Phase::Save: return fmt::format("saving at step {}", step);
-        case Phase::End: return fmt::format("ending after step {}", step);
-    }
-    return "";
+    static constexpr const char* kDoing[] = {      // in the order of Phase
+        "starting (step {})", "loading (step {})", "training step {}", "evaluating at step {}",
+        "sampling at step {}", "saving at step {}", "ending after step {}"};
+    return fmt::format(fmt::runtime(kDoing[int(p)]), step);
 }
 
 // A rank that does not wait for the others; else the first rank.
@@ -132,10 +126,17 @@ int Supervisor::obituary(int local, const std::string& what, const std::string& 
     const std::string line =
         fmt::format("error: {} on {} (process {}) {} while {}{}{}\n", who, host_name(), int(child),
                     what, doing(r.phase, r.step), in, cause);
-    const bool readable = screen.settle_errors(kSettle);
+    const bool readable = screen.settle(kSettle, true);
     if (first_to_speak() && readable) (void)!write(2, line.data(), line.size());
     if (launched()) hold_the_floor();
     return code;
+}
+
+static sigset_t signals(std::initializer_list<int> all) {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int s : all) sigaddset(&set, s);
+    return set;
 }
 
 // An exit without ends_on_purpose(). MPI ends a rank whose peer is gone in this way.
@@ -144,9 +145,7 @@ int Supervisor::exited(int code) {
     if (page->expected || (!running() && (known || page->world == 1))) return code;
     if (launched() && waits(0)) {
         timespec courtesy = {.tv_sec = time_t(kCourtesy), .tv_nsec = 0};
-        sigset_t end;
-        sigemptyset(&end);
-        for (int s : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&end, s);
+        const sigset_t end = signals({SIGTERM, SIGINT, SIGHUP});
         if (sigtimedwait(&end, nullptr, &courtesy) > 0) return kExitRestart;
     }
     return obituary(page->used > 1 ? -1 : 0, fmt::format("ended with exit code {}", code), "",
@@ -157,9 +156,7 @@ int Supervisor::exited(int code) {
 static void die_of(int signal) {
     const rlimit none = {0, 0};
     setrlimit(RLIMIT_CORE, &none);
-    sigset_t only;
-    sigemptyset(&only);
-    sigaddset(&only, signal);
+    const sigset_t only = signals({signal});
     std::signal(signal, SIG_DFL);
     raise(signal);
     sigprocmask(SIG_UNBLOCK, &only, nullptr);

@@ -163,8 +163,9 @@ static std::string command_of(const Search& found, const PlanRequest& request) {
 // The meshes of parallel.ranks ranks; with 0, the fastest mesh of each number.
 static int print_meshes(const Config& cfg, const Machine& machine, const PlanRequest& request) {
     const int ranks = cfg.parallel.ranks;
-    const CountedSearch found = ranks > 0 ? CountedSearch{.search = search(cfg, ranks, machine, estimate)}
-                                          : search_counts(cfg, machine, estimate);
+    CountedSearch found;
+    if (ranks > 0) found.search = search(cfg, ranks, machine, estimate);
+    else found = search_counts(cfg, machine, estimate);
     const std::string command = command_of(found.search, request);
     if (request.json) print("{}\n", to_text(json_of(found.search, command)));
     else if (ranks > 0) print("{}", search_text(found.search, machine, command));

@@ -1,16 +1,15 @@
 // A single process of a job prints the cause of the end, against interference from other users.
 #include "llmc/base/guard/obituary.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstring>
-#include <fstream>
+#include <filesystem>
 
 #include "llmc/base/guard/progress_page.h"
 #include "test/test.h"
@@ -47,53 +46,45 @@ struct Process {
     }
 };
 
-static bool speaks() {
-    const Process p(first_to_speak);
+static bool speaks(const string& folder, const char* job = "2") {
+    const Process p([&] {
+        setenv("MASTER_PORT", job, 1);
+        return first_to_speak(folder.c_str());
+    });
     return p.answer();
 }
 
-// The name of this job's socket, readable by every user.
-static string name_of_socket(const string& job) {
-    std::ifstream in("/proc/net/unix");
-    for (string line; std::getline(in, line);)
-        if (const size_t at = line.find('@'); at != line.npos && line.find(job) != line.npos)
-            return line.substr(at + 1);
-    return "";
-}
-
-// Takes the name as another user does who wants the job to end in silence.
-static bool squat(const string& name, int type) {
-    if (getuid() == 0 && setuid(65534) != 0) return false;
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    memcpy(address.sun_path + 1, name.data(), name.size());
-    const int fd = socket(AF_UNIX, type, 0);
-    const auto size = socklen_t(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-    if (bind(fd, reinterpret_cast<const sockaddr*>(&address), size) != 0) return false;
-    return type == SOCK_DGRAM || listen(fd, 8) == 0;
+// Another user who wants the job to end in silence. False: this user can be no other.
+static bool takes(const string& path) {
+    if (getuid() != 0 || setuid(65534) != 0) return false;
+    const int fd = open(path.c_str(), O_RDWR | O_CREAT, 0666);
+    struct flock all = {};
+    all.l_type = F_WRLCK;
+    return fd >= 0 && fcntl(fd, F_OFD_SETLK, &all) == 0;
 }
 
 TEST(one_process_of_a_job_speaks) {
-    const string job = fmt::format("job{}", getpid());
-    for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
-        setenv(name, strcmp(name, "MASTER_ADDR") ? "2" : job.c_str(), 1);
+    for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) setenv(name, "2", 1);
     setenv("RANK", "0", 1);
     static ProgressPage page;
     progress_page = &page;
-    string name;
+    const string mine = test::folder("mine"), all = test::folder("all");
+    for (const string& folder : {test::temporary_directory(), mine, all}) {
+        std::filesystem::create_directories(folder);
+        std::filesystem::permissions(folder, std::filesystem::perms(folder == all ? 0777 : 0755));
+    }
     {
-        const Process first(first_to_speak);
+        const Process first([&] { return first_to_speak(mine.c_str()); });
         EXPECT(first.answer(), "nobody speaks");
-        EXPECT(!speaks() && !speaks(), "two processes speak");
-        name = name_of_socket(job);
-        EXPECT(!name.empty(), "no socket of this job");
+        EXPECT(!speaks(mine) && !speaks(mine), "two processes speak");
+        EXPECT(speaks(mine, "3"), "another job is silent");
     }
-    EXPECT(speaks(), "nobody speaks after the first is gone");
-    for (const int type : {SOCK_DGRAM, SOCK_STREAM}) {
-        if (type == SOCK_STREAM && getuid() != 0) continue;     // this user's would count
-        const Process other([&] { return squat(name, type); });
-        EXPECT(other.answer() && speaks() && speaks(), "another user's socket keeps the job silent");
-    }
+    EXPECT(speaks(mine), "nobody speaks after the first is gone");
+    EXPECT(speaks(mine + "/none") && speaks(mine + "/none"), "without a file the job is silent");
+    const string file = fmt::format("{}/train_gpt.{}", all, getuid());
+    const Process other([&] { return takes(file); });
+    EXPECT(other.answer() || getuid() != 0, "no other user");
+    EXPECT(speaks(all) && (getuid() != 0 || speaks(all)), "another user's file keeps the job silent");
 }
 
 // mpirun waits for a host that is gone: a process ends mpirun and its children. A launcher that ends in time
