@@ -18,7 +18,7 @@ INSTRUCTIONS = {                                        # by the kernel's name w
     "rotary_forward_kernel": WIDE, "rotary_backward_kernel": WIDE,
     "shortcut_forward_kernel": WIDE, "shortcut_backward_kernel": WIDE,
     "values_forward_kernel": [*WIDE, r"MUFU\.EX2"], "values_backward_kernel": [*WIDE, r"MUFU\.EX2"],
-    "swiglu_kernel": [*WIDE, r"MUFU\.EX2"], "swiglu_backward_kernel": [*WIDE, r"MUFU\.EX2"],
+    "gated_kernel": [*WIDE, r"MUFU\.EX2"], "gated_backward_kernel": [*WIDE, r"MUFU\.EX2"],
     "classifier_slice_kernel": [WIDE[0], r"MUFU\.EX2"],
     "classifier_merge_backward_kernel": [*WIDE, r"MUFU\.EX2"],
     "linear_combination_kernel": WIDE,

@@ -6,8 +6,8 @@
 
 namespace PRECISION {
 
-inline constexpr Activation kActivations[] = {Activation::Gelu, Activation::Relu2, Activation::Swiglu};
-inline constexpr const char* kActivationNames[] = {"gelu", "relu2", "swiglu"};
+inline const std::vector<Activation> kActivations = values_of<Activation>();
+inline std::string name_of(Activation f) { return Choice<Activation>(f).text(); }
 
 // f(x, u) and its derivatives by both; u is the second half of pre, where f has a gate.
 struct Activated { double y, dx, du; };

@@ -18,11 +18,11 @@ inline void matmul_on_no_rows(real* sums, floatX* w) {
     constexpr int C = 64, OC = 64;
     for (const floatX* bias : {static_cast<const floatX*>(nullptr), static_cast<const floatX*>(w)}) {
         matmul_forward(w, w, w, bias, 0, C, OC);
-        for (const Activation f : {Activation::Gelu, Activation::Relu2, Activation::Swiglu})
+        for (const Activation f : values_of<Activation>())
             matmul_activation_forward(w, w, w, w, bias, f, 0, C, OC);
     }
     matmul_backward_input(w, w, w, 0, C, OC);
-    for (const Activation f : {Activation::Gelu, Activation::Relu2, Activation::Swiglu}) {
+    for (const Activation f : values_of<Activation>()) {
         activation_forward(w, w, f, 0, OC);
         matmul_activation_backward_input(w, w, w, w, w, f, 0, C, OC);
     }

@@ -80,7 +80,7 @@ TEST(activations_match_their_formulas) {
                 EXPECT_CLOSE(r.act, expected.act, expected.act_sums);
                 EXPECT_CLOSE(r.dpre, expected.dpre, expected.dpre_sums);
                 cpu::activation_forward(again.data(), r.pre.data(), f, s.N, s.F);
-                EXPECT(same_bits(r.act, again), "%s recomputed", kActivationNames[int(f)]);
+                EXPECT(same_bits(r.act, again), "%s recomputed", name_of(f).c_str());
             }
 }
 
@@ -95,7 +95,7 @@ TEST_IF(!dnnl_computes(dtype_of<floatX>), activation_bits_do_not_depend_on_micro
         for (const Shape& s : kShapes) {
             const Case c(f, s);
             const Results whole = run(c, 1, true);
-            EXPECT(run(c, 1, true, 3) == whole && run(c, 3, true) == whole, "%s", kActivationNames[int(f)]);
+            EXPECT(run(c, 1, true, 3) == whole && run(c, 3, true) == whole, "%s", name_of(f).c_str());
         }
 }
 
@@ -130,7 +130,8 @@ TEST(activations_of_extreme_values) {
         cpu::activation_forward(act.data(), pre.data(), f, 1, F);
         cpu::matmul_activation_backward_input(dpre.data(), nullptr, one.data(), ones.data(), pre.data(), f, 1,
                                               F, 1);
-        const char* name = kActivationNames[int(f)];
+        const std::string text = name_of(f);
+        const char* const name = text.c_str();
         EXPECT(std::isnan(double(act[0])) && std::isnan(double(dpre[0])), "%s of NaN", name);
         for (size_t i = 1; i < x.size(); i++) {
             const Activated a = activated(f, double(x[i]), 2);

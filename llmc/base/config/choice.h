@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "llmc/base/check.h"
+#include "llmc/base/numbers/activations.h"
 
 inline namespace config {
 
@@ -64,7 +65,6 @@ enum class RowKind : uint8_t { Stream, Documents };
 enum class NormKind : uint8_t { LayerNorm, RmsNorm };
 enum class PositionKind : uint8_t { Learned, Rope };
 enum class QkNorm : uint8_t { None, Before, After };             // norm before or after the rotation
-enum class Activation : uint8_t { Gelu, Relu2, Swiglu };
 enum class SoftcapKind : uint8_t { Tanh, Sqrt };
 enum class InitKind : uint8_t { Gpt2, Unit };
 enum class Shortcut : uint8_t { None, X0 };
@@ -79,7 +79,6 @@ enum class ReduceDtype : uint8_t { Fp32, Bf16 };
 enum class Recompute : uint8_t { None, Selective, Block };        // Selective: norms and activations
 enum class Offload : uint8_t { None, Optimizer };
 
-constexpr bool has_gate(Activation f) { return f == Activation::Swiglu; }
 constexpr bool has_chunks(PipelineSchedule s) { return s == PipelineSchedule::Interleaved; }     // per rank
 inline constexpr int kGateInputs = 12;      // channels that the gates of value embeddings read
 
@@ -89,7 +88,6 @@ constexpr const char* words_of(RowKind) { return "stream|documents"; }
 constexpr const char* words_of(NormKind) { return "layernorm|rmsnorm"; }
 constexpr const char* words_of(PositionKind) { return "learned|rope"; }
 constexpr const char* words_of(QkNorm) { return "none|before|after"; }
-constexpr const char* words_of(Activation) { return "gelu|relu2|swiglu"; }
 constexpr const char* words_of(SoftcapKind) { return "tanh|sqrt"; }
 constexpr const char* words_of(OptimizerKind) { return "adamw|muon"; }
 constexpr const char* words_of(Polynomial) { return "polar|quintic|cubic"; }

@@ -1,9 +1,7 @@
-// exp, tanh and GELU without a branch or a call: GCC vectorizes them inside `#pragma omp simd` loops.
+// exp and tanh without a branch or a call: GCC vectorizes them inside `#pragma omp simd` loops.
 //
 // float: vexp and vtanh are within 2 ulp of the true value for every float (test/base/numbers/math.cpp tests
 // each), with the limits of exp and tanh at infinity, subnormal results, and NaN for NaN. double: libm.
-//
-//     gelu(x) = x/2 (1 + tanh(u)) = x / (1 + exp(-2u))       u = sqrt(2/pi) (x + 0.044715 x^3)
 #pragma once
 #include <bit>
 #include <cmath>
@@ -67,24 +65,12 @@ inline double vexp(double x) { return std::exp(x); }
 inline double vexp_negative(double x) { return x < -700 ? 0 : std::exp(x); }
 inline double vtanh(double x) { return std::tanh(x); }
 
-template <class Real> [[gnu::always_inline]] inline Real gelu(Real x) {
-    const Real minus_2u = x * (Real(-1.5957691216057307) - Real(0.07135481627260025) * (x * x));
-    return x / (Real(1) + vexp(minus_2u));
-}
-
-// s = 1 / (1 + exp(-2u));  gelu'(x) = s + x s (1 - s) 2u'(x)
-// With t = exp(-2 |u|), s (1 - s) = t / (1 + t)^2. Beyond |x| = 30 the derivative is 0 or 1 to the last bit,
-// and u would overflow further out.
-template <class Real> [[gnu::always_inline]] inline Real gelu_grad(Real x) {
-    x = x > Real(30) ? Real(30) : x;
-    x = x < Real(-30) ? Real(-30) : x;
-    const Real z = x * x;
-    const Real two_u = x * (Real(1.5957691216057307) + Real(0.07135481627260025) * z);
-    const Real two_du = Real(1.5957691216057307) + Real(0.21406444881780073) * z;
-    const Real t = vexp_negative(-std::fabs(two_u)), r = Real(1) / (Real(1) + t);
-    const Real s = two_u < Real(0) ? t * r : r;
-    return s + x * two_du * (t * r * r);
-}
+// What formulas of activations.h ask of a backend.
+struct Math {
+    template <class Real> [[gnu::always_inline]] static Real exp(Real x) { return vexp(x); }
+    template <class Real> [[gnu::always_inline]] static Real exp_negative(Real x) { return vexp_negative(x); }
+    template <class Real> [[gnu::always_inline]] static Real quotient(Real a, Real b) { return a / b; }
+};
 
 }  // namespace simd
 

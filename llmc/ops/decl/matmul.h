@@ -1,12 +1,8 @@
 // matmul -- the linear layer, and the linear layer followed by an activation.
 //
 //     out = x w^T + bias                      weights are (OC, C): a row per output feature
-//     act = f(pre), pre = x w^T + bias        pre has P = pre_width(f, F) features for the F of act:
-//
-//     gelu      v/2 (1 + tanh(sqrt(2/pi) (v + 0.044715 v^3)))          P = F
-//     relu2     max(v, 0)^2                                            P = F
-//     swiglu    g / (1 + exp(-g)) u                                    P = 2F: g is pre[:, :F], u pre[:, F:]
-//               (Shazeer 2020, arXiv 2002.05202)
+//     act = f(pre), pre = x w^T + bias        f: base/numbers/activations.h. pre (N, P) has P = F features;
+//                                             with a gate P = 2F, act = f(pre[:, :F]) pre[:, F:]
 //
 // The activation reads the stored, rounded pre, on CPUs panel by panel while in cache; activation_forward,
 // which recomputation calls, therefore gives the same bits.
@@ -100,11 +96,10 @@ inline Cost matmul_forward_cost(const Target& on, int N, int C, int OC, bool bia
 
 // Of the ops with an activation, by Activation.
 struct ActivationNames { const char *alone, *product, *product_backward; };
-inline constexpr ActivationNames activation_names[] = {
-    {"gelu_forward", "matmul_gelu_forward", "matmul_gelu_backward_input"},
-    {"relu2_forward", "matmul_relu2_forward", "matmul_relu2_backward_input"},
-    {"swiglu_forward", "matmul_swiglu_forward", "matmul_swiglu_backward_input"},
-};
+#define NAMES(value, word, formula, gate) \
+    {word "_forward", "matmul_" word "_forward", "matmul_" word "_backward_input"},
+inline constexpr ActivationNames activation_names[] = {ACTIVATIONS(NAMES)};
+#undef NAMES
 inline Cost matmul_activation_forward_cost(const Target& on, Activation f, int N, int C, int F, bool bias) {
     const size_t n = size_t(N), c = size_t(C), p = size_t(pre_width(f, F));
     Cost cost = product_cost(activation_names[int(f)].product, {.m = N, .n = int(p), .k = C, .bias = bias,

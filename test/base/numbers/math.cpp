@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "llmc/base/numbers/activations.h"
 #include "llmc/base/numbers/simd.h"
 #include "test/test.h"
 
@@ -111,18 +112,20 @@ static double exact_gelu(double x) {
 }
 
 TEST(gelu) {
+    using Gelu = formulas::Gelu<simd::Math>;
+    const auto slope_of = [](auto x) { return Gelu::tangent(x).slope; };
     for (double x = -12; x <= 12; x += 1. / 64) {
-        EXPECT_NEAR(simd::gelu(float(x)), exact_gelu(x), 2e-7 * std::max(std::fabs(x), 1.));
-        EXPECT_NEAR(simd::gelu(x), exact_gelu(x), 1e-14);
+        EXPECT_NEAR(Gelu::of(float(x)), exact_gelu(x), 2e-7 * std::max(std::fabs(x), 1.));
+        EXPECT_NEAR(Gelu::of(x), exact_gelu(x), 1e-14);
         const double h = 1e-5, slope = (exact_gelu(x + h) - exact_gelu(x - h)) / (2 * h);
-        EXPECT_NEAR(simd::gelu_grad(x), slope, 1e-9);
-        EXPECT_NEAR(simd::gelu_grad(float(x)), simd::gelu_grad(x), 2e-6);
+        EXPECT_NEAR(slope_of(x), slope, 1e-9);
+        EXPECT_NEAR(slope_of(float(x)), slope_of(x), 2e-6);
     }
     for (const float x : {1e4f, 1e15f, 1e30f}) {
-        EXPECT(simd::gelu(x) == x && simd::gelu(-x) == 0);
-        EXPECT(simd::gelu_grad(x) == 1 && simd::gelu_grad(-x) == 0 && simd::gelu_grad(double(-x)) == 0);
+        EXPECT(Gelu::of(x) == x && Gelu::of(-x) == 0);
+        EXPECT(slope_of(x) == 1 && slope_of(-x) == 0 && slope_of(double(-x)) == 0);
     }
-    EXPECT(std::isnan(simd::gelu(NAN)) && std::isnan(simd::gelu_grad(NAN)));
+    EXPECT(std::isnan(Gelu::of(NAN)) && std::isnan(slope_of(NAN)));
 }
 
 TEST(sums_and_partial_vectors) {

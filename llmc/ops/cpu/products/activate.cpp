@@ -31,88 +31,52 @@ template <class Block> [[gnu::always_inline]] inline void in_blocks(size_t count
     for (size_t i = 0; i < count; i += kValues) block(i, int(std::min(count - i, size_t(kValues))));
 }
 
-// ---------------------------------------------------------------------------------------------------------
-// of one feature: f(x) of x = pre, f'(x)
-
-struct Gelu {
-    [[gnu::always_inline]] static real of(real x) { return simd::gelu(x); }
-    [[gnu::always_inline]] static real slope(real x) { return simd::gelu_grad(x); }
-};
-struct Relu2 {
-    [[gnu::always_inline]] static real of(real x) { return x > 0 ? x * x : x * 0; }      // NaN passes
-    [[gnu::always_inline]] static real slope(real x) { return x > 0 ? 2 * x : x * 0; }
-};
-
-template <class F> [[gnu::noinline]] static void forward(floatX* act, const floatX* pre, size_t count) {
+template <class F, bool kGate>
+[[gnu::noinline]] static void forward(floatX* act, const floatX* pre, const floatX* up, size_t count) {
     in_blocks(count, [=](size_t i, int n) {
-        Values x, y;
+        Values x, u, y;
         read(x, pre + i, n);
+        if constexpr (kGate) read(u, up + i, n);
         #pragma omp simd
-        for (int k = 0; k < kValues; k++) y.v[k] = F::of(x.v[k]);
+        for (int k = 0; k < kValues; k++)
+            if constexpr (kGate) y.v[k] = F::of(x.v[k]) * u.v[k];
+            else y.v[k] = F::of(x.v[k]);
         write(act + i, y, n);
     });
 }
 
-template <class F>
-[[gnu::noinline]] static void backward(floatX* dpre, const real* dact, const floatX* pre, size_t count) {
+template <class F, bool kGate>
+[[gnu::noinline]] static void backward(floatX* dpre, floatX* dup, const real* dact, const floatX* pre,
+                                       const floatX* up, size_t count) {
     in_blocks(count, [=](size_t i, int n) {
-        Values x, dx;
+        Values x, u, value, slope;
         read(x, pre + i, n);
-        #pragma omp simd
-        for (int k = 0; k < kValues; k++) dx.v[k] = F::slope(x.v[k]);
-        for (int k = 0; k < n; k++) dx.v[k] *= dact[i + k];
-        write(dpre + i, dx, n);
-    });
-}
-
-// ---------------------------------------------------------------------------------------------------------
-// SwiGLU: s = 1 / (1 + exp(-g)), act = g s u;  du = dact g s,  dg = dact u s (1 + g (1 - s))
-
-[[gnu::noinline]] static void swiglu(floatX* act, const floatX* gate, const floatX* up, size_t count) {
-    in_blocks(count, [=](size_t i, int n) {
-        Values g, u, y;
-        read(g, gate + i, n), read(u, up + i, n);
-        #pragma omp simd
-        for (int k = 0; k < kValues; k++) y.v[k] = g.v[k] / (1 + simd::vexp(-g.v[k])) * u.v[k];
-        write(act + i, y, n);
-    });
-}
-
-// s and 1 - s from t = exp(-|g|), which neither overflows nor cancels. Beyond 80 the gate is open or shut to
-// the last bit.
-[[gnu::noinline]] static void swiglu_backward(floatX* dgate, floatX* dup, const real* dact,
-                                              const floatX* gate, const floatX* up, size_t count) {
-    in_blocks(count, [=](size_t i, int n) {
-        Values g, u, silu, slope;
-        read(g, gate + i, n), read(u, up + i, n);
+        if constexpr (kGate) read(u, up + i, n);
         #pragma omp simd
         for (int k = 0; k < kValues; k++) {
-            const real x = g.v[k];
-            const real t = simd::vexp_negative(-std::fabs(x)), r = 1 / (1 + t);
-            const real s = x < 0 ? t * r : r, rest = x < 0 ? r : t * r;
-            silu.v[k] = x * s, slope.v[k] = s + (x * s) * rest;
+            const auto tangent = F::tangent(x.v[k]);
+            slope.v[k] = tangent.slope;
+            if constexpr (kGate) value.v[k] = tangent.value;
         }
-        for (int k = 0; k < n; k++) silu.v[k] *= dact[i + k], slope.v[k] *= dact[i + k] * u.v[k];
-        write(dgate + i, slope, n), write(dup + i, silu, n);
+        for (int k = 0; k < n; k++) {
+            slope.v[k] *= kGate ? dact[i + k] * u.v[k] : dact[i + k];
+            if constexpr (kGate) value.v[k] *= dact[i + k];
+        }
+        write(dpre + i, slope, n);
+        if constexpr (kGate) write(dup + i, value, n);
     });
 }
 
-// ---------------------------------------------------------------------------------------------------------
-
 void activate(floatX* act, const floatX* pre, Activation f, size_t count, int F) {
-    switch (f) {
-        case Activation::Gelu: return forward<Gelu>(act, pre, count);
-        case Activation::Relu2: return forward<Relu2>(act, pre, count);
-        case Activation::Swiglu: return swiglu(act, pre, pre + F, count);
-    }
+    with_formula<simd::Math>(f, [&](auto formula, auto gate) {
+        forward<decltype(formula), gate>(act, pre, pre + F, count);
+    });
 }
 
 void activate_backward(floatX* dpre, const real* dact, const floatX* pre, Activation f, size_t count, int F) {
-    switch (f) {
-        case Activation::Gelu: return backward<Gelu>(dpre, dact, pre, count);
-        case Activation::Relu2: return backward<Relu2>(dpre, dact, pre, count);
-        case Activation::Swiglu: return swiglu_backward(dpre, dpre + F, dact, pre, pre + F, count);
-    }
+    with_formula<simd::Math>(f, [&](auto formula, auto gate) {
+        backward<decltype(formula), gate>(dpre, dpre + F, dact, pre, pre + F, count);
+    });
 }
 
 void activation_forward(floatX* act, const floatX* pre, Activation f, int N, int F) {

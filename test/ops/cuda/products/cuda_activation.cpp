@@ -27,7 +27,7 @@ static Results run(Activation f, const Shape& s, double size) {
     cuda::activation_backward(dpre, dact, pre, f, s.N, s.F);
     if (!has_gate(f)) {
         cuda::activation_backward(dact, dact, pre, f, s.N, s.F);            // in place
-        EXPECT(same_bits(dpre.host(), dact.host()), "%s in place", kActivationNames[int(f)]);
+        EXPECT(same_bits(dpre.host(), dact.host()), "%s in place", name_of(f).c_str());
     }
     return {act.host(), dpre.host()};
 }
@@ -65,12 +65,12 @@ TEST(an_activation_follows_its_product) {
                 cuda::matmul_forward(plain, x, w, bias, s.N, s.C, P);
                 cuda::activation_forward(again, plain, f, s.N, s.F);
                 EXPECT(same_bits(pre.host(), plain.host()) && same_bits(act.host(), again.host()),
-                       "%s forward", kActivationNames[int(f)]);
+                       "%s forward", name_of(f).c_str());
                 cuda::matmul_activation_backward_input(dpre, dact, dout, wproj, pre, f, s.N, s.F, s.OC);
                 if (f == Activation::Gelu) continue;        // may be an epilogue, which rounds once
                 cuda::matmul_backward_input(dact, dout, wproj, s.N, s.F, s.OC);
                 cuda::activation_backward(apart, dact, pre, f, s.N, s.F);
-                EXPECT(same_bits(dpre.host(), apart.host()), "%s backward", kActivationNames[int(f)]);
+                EXPECT(same_bits(dpre.host(), apart.host()), "%s backward", name_of(f).c_str());
             }
 }
 
