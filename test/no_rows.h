@@ -6,12 +6,15 @@
 
 inline void layernorm_on_no_rows(real* sums, floatX* w) {
     constexpr int C = 64;
-    layernorm_forward({.x1 = nullptr, .y = w, .mean = sums, .rstd = sums, .x = w, .r = nullptr,
-                       .bias = nullptr, .w = w, .b = w}, 0, C);
-    layernorm_forward({.x1 = w, .y = w, .mean = sums, .rstd = sums, .x = w, .r = w, .bias = w, .w = w,
-                       .b = w}, 0, C);
+    for (const NormKind kind : values_of<NormKind>()) {
+        Layernorm t = {.kind = kind, .x1 = w, .y = w, .mean = sums, .rstd = sums, .x = w, .r = w, .bias = w,
+                       .w = w, .b = w};
+        layernorm_forward(t, 0, C);
+        layernorm_backward(w, sums, sums + C, w, t, 0, C);
+        t.r = t.bias = nullptr;
+        layernorm_forward(t, 0, C);
+    }
     add_residual(w, w, w, w, 0, C);
-    layernorm_backward(w, sums, sums + C, w, w, w, sums, sums, 0, C);
 }
 
 inline void matmul_on_no_rows(real* sums, floatX* w) {

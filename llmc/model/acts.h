@@ -15,7 +15,7 @@ namespace PRECISION::inline model {
 
 struct BlockActs {
     floatX *in, *x, *ln1, *qkv, *qk, *atty, *x1, *ln2, *pre, *act;
-    real *ln1_mean, *ln1_rstd, *lse, *ln2_mean, *ln2_rstd;      // an RMSNorm has no mean
+    real *ln1_mean, *ln1_rstd, *lse, *ln2_mean, *ln2_rstd;      // mean: if the norm has one
     const floatX* kv;       // first row of the keys and values to attend to: qkv, or the cache in generation
     const floatX *h1, *h2;  // buffers with ln1 and ln2 of all N tokens, from the latest all-gather
     bool receives = false;  // another chunk sent the stream into `in` and, behind the stream, x0
@@ -39,7 +39,8 @@ inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
     const size_t C = size_t(d.C), A = size_t(d.A), K = size_t(d.K), W = size_t(d.W), F = size_t(d.F),
                  P = size_t(d.P()), NH = size_t(d.NH);
     constexpr auto Selective = Recompute::Selective, Block = Recompute::Block;
-    const bool mixes = d.kind.shortcut, normed = d.kind.qk_norm != QkNorm::None, means = !d.kind.rms;
+    const bool mixes = d.kind.shortcut, normed = d.kind.qk_norm != QkNorm::None;
+    const bool means = has_mean(d.kind.norm);
     const Recompute x_shared = mixes ? Selective : Block;
     std::vector<ActRow> rows = {
     // name        member                    count       shared from  always own

@@ -20,7 +20,6 @@ struct Call {
     const int C = d.C, A = d.A, F = d.F, W = d.W;
     const size_t nC = size_t(n) * size_t(C);
     const Activation f = d.kind.activation;
-    const real eps = real(d.kind.eps);
     const bool whole = block.level == Recompute::Block;     // recomputation has just gathered h1 and h2
 
     // -----------------------------------------------------------------------------------------------------
@@ -72,7 +71,7 @@ struct Call {
 
     ops::Rotary rotary() const {
         return {.qkv = a.qkv, .before = a.qk, .table = block.rotary_table, .q_gain = w.qnw, .k_gain = w.knw,
-                .norm = d.kind.qk_norm, .eps = eps, .N = N, .T = span.T, .NH = d.NH, .KV = d.KV,
+                .norm = d.kind.qk_norm, .eps = real(d.kind.eps), .N = N, .T = span.T, .NH = d.NH, .KV = d.KV,
                 .D = d.D, .stride = size_t(W), .t0 = span.t0, .positions = span.documents.positions};
     }
 
@@ -100,9 +99,8 @@ struct Call {
     }
 
     // a.x = in, a.ln1 = norm(a.x)
-    void norm1(Stream in) const {
-        ops::layernorm_forward({.x1 = a.x, .y = a.ln1, .mean = a.ln1_mean, .rstd = a.ln1_rstd, .x = in.x,
-                                .r = in.r, .bias = in.bias, .w = w.ln1w, .b = w.ln1b, .eps = eps}, mine, C);
+    ops::Layernorm norm1(Stream in) const {
+        return norm(in, a.x, a.ln1, a.ln1_mean, a.ln1_rstd, w.ln1w, w.ln1b, d);
     }
 
     void qkv(Stream in) const {
@@ -110,7 +108,7 @@ struct Call {
             mix(in);
             in = {.x = a.x};
         }
-        norm1(in);
+        ops::layernorm_forward(norm1(in), mine, C);
         a.h1 = tp.all_gather(s.h, a.ln1, nC);
         ops::matmul_forward(a.qkv, a.h1, w.qkvw, w.qkvb, N, C, W);
         if (w.wve) ops::values_forward(values(a.qkv, a.h1));
@@ -142,8 +140,8 @@ struct Call {
         ops::matmul_backward_weight_bias(dw.qkvw, dw.qkvb, s.dqkv, h, N, C, W);
         ops::matmul_backward_input(s.dh, s.dqkv, w.qkvw, N, C, W);
         if (w.wve) values_backward(dw, h);
-        ops::layernorm_backward(dx, dw.ln1w, dw.ln1b, tp.reduce_scatter(s.slice, s.dh, nC), a.x, w.ln1w,
-                                a.ln1_mean, a.ln1_rstd, mine, C);
+        ops::layernorm_backward(dx, dw.ln1w, dw.ln1b, tp.reduce_scatter(s.slice, s.dh, nC),
+                                norm1({.x = a.x}), mine, C);
         if (d.kind.shortcut)
             ops::shortcut_backward({.dx = dx, .dx0 = dx0, .dkeep = dw.residw, .dadd = dw.x0w}, a.in, span.x0,
                                    w.residw, w.x0w, mine, C);
@@ -153,13 +151,12 @@ struct Call {
     // feed-forward: x2 = x1 + Wfcproj f(Wfc norm(x1))
 
     // a.x1 = in, a.ln2 = norm(a.x1)
-    void norm2(Stream in) const {
-        ops::layernorm_forward({.x1 = a.x1, .y = a.ln2, .mean = a.ln2_mean, .rstd = a.ln2_rstd, .x = in.x,
-                                .r = in.r, .bias = in.bias, .w = w.ln2w, .b = w.ln2b, .eps = eps}, mine, C);
+    ops::Layernorm norm2(Stream in) const {
+        return norm(in, a.x1, a.ln2, a.ln2_mean, a.ln2_rstd, w.ln2w, w.ln2b, d);
     }
 
     void feed_forward(Stream in) const {
-        norm2(in);
+        ops::layernorm_forward(norm2(in), mine, C);
         a.h2 = tp.all_gather(s.h2 ? s.h2 : s.h, a.ln2, nC);
         ops::matmul_activation_forward(a.act, a.pre, a.h2, w.fcw, w.fcb, f, N, C, F);
     }
@@ -181,8 +178,8 @@ struct Call {
         const floatX* h = whole ? a.h2 : tp.all_gather(s.h, a.ln2, nC);
         ops::matmul_backward_weight_bias(dw.fcw, dw.fcb, s.dpre, h, N, C, P);
         ops::matmul_backward_input(s.dh, s.dpre, w.fcw, N, C, P);
-        ops::layernorm_backward(dx, dw.ln2w, dw.ln2b, tp.reduce_scatter(s.slice, s.dh, nC), a.x1, w.ln2w,
-                                a.ln2_mean, a.ln2_rstd, mine, C);
+        ops::layernorm_backward(dx, dw.ln2w, dw.ln2b, tp.reduce_scatter(s.slice, s.dh, nC),
+                                norm2({.x = a.x1}), mine, C);
     }
 };
 
@@ -212,8 +209,8 @@ void Block::recompute(const BlockWeights& w, BlockActs& a, const BlockScratch& s
     }
     if (level == Recompute::Selective) {
         if (d.kind.shortcut) call.mix(in);
-        call.norm1({.x = a.x});
-        call.norm2(kept);
+        ops::layernorm_forward(call.norm1({.x = a.x}), call.mine, d.C);
+        ops::layernorm_forward(call.norm2(kept), call.mine, d.C);
         ops::activation_forward(a.act, a.pre, d.kind.activation, span.N(), d.F);
     }
 }

@@ -29,6 +29,13 @@ struct Stream {
     const floatX* bias = nullptr;     // (C), or null
 };
 
+// A norm: x1 = in, y = norm(x1), with gain w and shift b. in.x = x1 in recomputation and in backward.
+inline ops::Layernorm norm(Stream in, floatX* x1, floatX* y, real* mean, real* rstd, const floatX* w,
+                           const floatX* b, const Dims& d) {
+    return {.kind = d.kind.norm, .x1 = x1, .y = y, .mean = mean, .rstd = rstd, .x = in.x, .r = in.r,
+            .bias = in.bias, .w = w, .b = b, .eps = real(d.kind.eps)};
+}
+
 // The segments of a pass (score_pass.h), and this block's keys and values of prefixes that sequences share.
 struct SharedKeys {
     std::span<const Segment> segments;

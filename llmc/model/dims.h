@@ -34,9 +34,9 @@ struct RopeKind {
 // The kind of model: which rows the tables of params.h and acts.h have, and which op does each job (norm,
 // positions, activation). The defaults are GPT-2's.
 struct ModelKind {
-    bool rms = false;           // RMSNorm in place of LayerNorm
+    NormKind norm = NormKind::LayerNorm;
     bool gain = true;           // of norms
-    bool bias = true;           // of matrices, and of LayerNorm
+    bool bias = true;           // of matrices, and of norms that have a shift
     bool qkv_bias = true;       // of the matrix of queries, keys and values
     bool tied = true;           // the head is wte
     bool embed_norm = false;    // right after the embedding
@@ -56,7 +56,7 @@ struct ModelKind {
 
     bool rotary() const { return rope.used || qk_norm != QkNorm::None; }
 
-    bool shift() const { return bias && !rms; }
+    bool shift() const { return bias && has_shift(norm); }
     int window(int layer) const { return windows[size_t(layer) % windows.size()]; }
 };
 
@@ -80,7 +80,7 @@ inline Dims make_dims(const ModelConfig& settings, const Axis& tp = {}) {
             .W = (NH + 2 * KV) * D, .F = m.ffn_channels / tp.size,
             .V = m.vocab, .Vp = Vp, .v0 = tp.index * Vp, .maxT = m.context,
             .tp = tp.size, .tp_index = tp.index,
-            .kind = {.rms = m.norm == NormKind::RmsNorm, .gain = m.norm_gain, .bias = m.bias,
+            .kind = {.norm = m.norm, .gain = m.norm_gain, .bias = m.bias,
                      .qkv_bias = m.bias || m.qkv_bias, .tied = m.tied,
                      .embed_norm = m.embed_norm, .shortcut = m.shortcut != Shortcut::None,
                      .values = m.value_embeddings != ValueEmbeddings::None,

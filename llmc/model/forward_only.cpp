@@ -8,7 +8,7 @@ ForwardOnly::ForwardOnly(const Dims& dims, const Axis& axis, const Part& p, int 
     : d(dims), tp(axis), part(p), block{d, tp, Recompute::Block}, rows(most) {}
 
 void ForwardOnly::add_to(ArenaOf arena, const char* name, bool cached) {
-    const size_t N = size_t(rows), n = size_t(Slice(tp, rows).n), final = part.last ? n : 0;
+    const size_t N = size_t(rows), n = size_t(Slice(tp, rows).n);
     const bool sends = part.chunks.size() > 1 || !part.last;
     for (const ActRow& row : block_acts(d, N, n)) {
         if (row.x == &BlockActs::qk || row.x == &BlockActs::in) continue;       // for backward
@@ -19,10 +19,7 @@ void ForwardOnly::add_to(ArenaOf arena, const char* name, bool cached) {
     add_rotary_table(arena, &block.rotary_table, d);
     add_block_scratch(arena, scratch, d, N, n, false, Recompute::None, tp);
     if (part.first) add_embed_acts(arena, name, embedded, d, n);
-    arena.add(name, &head.xf, final * size_t(d.C));
-    arena.add(name, &head.lnf, final * size_t(d.C));
-    if (!d.kind.rms) arena.add(name, &head.mean, final);
-    arena.add(name, &head.rstd, final);
+    if (part.last) add_head_acts(arena, name, head, d, n);
     if (d.kind.shortcut) arena.add(name, &received, message_count(rows));
     arena.add(name, &sent, sends ? message_count(rows) : 0);
 }

@@ -38,11 +38,22 @@ BlockActs& Gpt::of(int l, int buffer) {
     }
 }
 
+static void add_statistics(ArenaOf arena, const char* name, real** mean, real** rstd, const Dims& d,
+                           size_t n) {
+    if (has_mean(d.kind.norm)) arena.add(name, mean, n);
+    arena.add(name, rstd, n);
+}
+
 void add_embed_acts(ArenaOf arena, const char* name, EmbedActs& a, const Dims& d, size_t n) {
     if (!d.kind.embed_norm) return;
     arena.add(name, &a.raw, n * size_t(d.C));
-    if (!d.kind.rms) arena.add(name, &a.mean, n);
-    arena.add(name, &a.rstd, n);
+    add_statistics(arena, name, &a.mean, &a.rstd, d, n);
+}
+
+void add_head_acts(ArenaOf arena, const char* name, HeadActs& a, const Dims& d, size_t n) {
+    arena.add(name, &a.xf, n * size_t(d.C));
+    arena.add(name, &a.lnf, n * size_t(d.C));
+    add_statistics(arena, name, &a.mean, &a.rstd, d, n);
 }
 
 void Gpt::add_to(ArenaOf arena) {
@@ -54,12 +65,7 @@ void Gpt::add_to(ArenaOf arena) {
     add_rotary_table(arena, &block.rotary_table, d);
     add_block_scratch(arena, scratch, d, N, n, shape.backward, shape.level, tp);
     for (EmbedActs& a : embedded) add_embed_acts(arena, "norm of the embedding", a, d, n);
-    for (HeadActs& a : head) {
-        arena.add("final norm", &a.xf, n * C);
-        arena.add("final norm", &a.lnf, n * C);
-        if (!d.kind.rms) arena.add("final norm", &a.mean, n);
-        arena.add("final norm", &a.rstd, n);
-    }
+    for (HeadActs& a : head) add_head_acts(arena, "final norm", a, d, n);
     arena.add("stream to the next stage", &sent, sends ? message_count(tokens) : 0);
     arena.add("logits of a chunk", &logits, rows * Vp);
     arena.add("logits of a chunk", &stats, tp.staging(size_t(tp.size) * rows * 3));

@@ -43,7 +43,7 @@ struct GptShape {
 // Activations of the norm right after the embedding, kept for backward; without embed_norm none.
 struct EmbedActs {
     floatX* raw;          // (n, C)       the embedded tokens
-    real *mean, *rstd;    // (n)          an RMSNorm has no mean
+    real *mean, *rstd;    // (n)          mean: if the norm has one
 };
 void add_embed_acts(ArenaOf arena, const char* name, EmbedActs& a, const Dims& d, size_t n);
 
@@ -51,8 +51,9 @@ void add_embed_acts(ArenaOf arena, const char* name, EmbedActs& a, const Dims& d
 struct HeadActs {
     floatX* xf;           // (n, C)       the residual stream after the last block
     floatX* lnf;          // (n, C)
-    real *mean, *rstd;    // (n)          an RMSNorm has no mean
+    real *mean, *rstd;    // (n)          mean: if the norm has one
 };
+void add_head_acts(ArenaOf arena, const char* name, HeadActs& a, const Dims& d, size_t n);
 
 struct Gpt {
     GptShape shape;
@@ -148,6 +149,17 @@ private:
     void finish_losses(int N) { ops::sum_in_order(loss, losses, size_t(N)); }
 };
 
+// y = norm(a.raw)
+inline ops::Layernorm norm_of_embedding(const EmbedTensors<floatX>& w, const EmbedActs& a, floatX* y,
+                                        const Dims& d) {
+    return norm({.x = a.raw}, a.raw, y, a.mean, a.rstd, w.lnew, w.lneb, d);
+}
+// a.xf = in, a.lnf = norm(a.xf)
+inline ops::Layernorm norm_of_head(const FinalTensors<floatX>& w, const HeadActs& a, Stream in,
+                                   const Dims& d) {
+    return norm(in, a.xf, a.lnf, a.mean, a.rstd, w.lnfw, w.lnfb, d);
+}
+
 // The ends of the model in forward, for training and generation. embed: x (n, C) = this rank's rows of the
 // embedded tokens, or with embed_norm their norm; scratch: (N, C) where tp cuts the stream.
 template <class W>
@@ -159,18 +171,12 @@ void embed(W& weights, const Axis& tp, const EmbedActs& a, floatX* x, floatX* sc
     floatX* whole = tp.whole(raw, scratch);
     ops::encoder_forward(whole, w.wte, w.wpe, e);
     tp.reduce_scatter(raw, whole, size_t(slice.n) * size_t(e.C));
-    if (d.kind.embed_norm)
-        ops::layernorm_forward({.x1 = nullptr, .y = x, .mean = a.mean, .rstd = a.rstd, .x = raw, .r = nullptr,
-                                .bias = nullptr, .w = w.lnew, .b = w.lneb, .eps = real(d.kind.eps)},
-                               slice.mine, e.C);
+    if (d.kind.embed_norm) ops::layernorm_forward(norm_of_embedding(w, a, x, d), slice.mine, e.C);
 }
 // lnf (rows, C) = norm(stream); rows: this rank's.
 template <class W>
 void final_norm(W& weights, const HeadActs& a, const Stream& stream, int rows, const Dims& d) {
-    const auto w = weights.final();
-    ops::layernorm_forward({.x1 = a.xf, .y = a.lnf, .mean = a.mean, .rstd = a.rstd,
-                            .x = stream.x, .r = stream.r, .bias = stream.bias, .w = w.lnfw, .b = w.lnfb,
-                            .eps = real(d.kind.eps)}, rows, d.C);
+    ops::layernorm_forward(norm_of_head(weights.final(), a, stream, d), rows, d.C);
 }
 
 template <class W> void Gpt::forward(W& weights, const Batch& b, int c, int buffer) {
@@ -242,7 +248,7 @@ template <class W> void Gpt::backward(W& weights, const Batch& b, real dloss, in
         ops::set_zero(dx, message_count(b.N()) * sizeof(floatX));
         const auto grads = weights.final_grads();
         ops::layernorm_backward(dx, grads.lnfw, grads.lnfb, tp.reduce_scatter(scratch.slice, scratch.dh, nC),
-                                a.xf, weights.final().lnfw, a.mean, a.rstd, Slice(tp, b.N()).mine, d.C);
+                                norm_of_head(weights.final(), a, {.x = a.xf}, d), Slice(tp, b.N()).mine, d.C);
         weights.done_final();
     }
 
@@ -267,8 +273,9 @@ template <class W> void Gpt::embed_backward(W& weights, const Batch& b, int buff
     if (d.kind.embed_norm) {
         const EmbedActs& a = embedded[size_t(buffer)];
         ops::set_zero(scratch.dh, nC * sizeof(floatX));
-        ops::layernorm_backward(scratch.dh, grads.lnew, grads.lneb, dx, a.raw, weights.embed().lnew, a.mean,
-                                a.rstd, Slice(tp, b.N()).mine, d.C);
+        ops::layernorm_backward(scratch.dh, grads.lnew, grads.lneb, dx,
+                                norm_of_embedding(weights.embed(), a, nullptr, d), Slice(tp, b.N()).mine,
+                                d.C);
         draw = scratch.dh;
     }
     const floatX* dout = tp.all_gather(scratch.h, draw, nC);

@@ -34,7 +34,8 @@ struct Tensors {
         dw = normals<real>(C, 8), db = normals<real>(C, 9);
     }
     cpu::Layernorm forward_of(floatX* stream) {
-        return {.x1 = stream,
+        return {.kind = kind.mean ? NormKind::LayerNorm : NormKind::RmsNorm,
+                .x1 = stream,
                 .y = y.data(),
                 .mean = kind.mean ? mean.data() : nullptr,
                 .rstd = rstd.data(),
@@ -48,9 +49,11 @@ struct Tensors {
     void forward() { cpu::layernorm_forward(forward_of(x1.data()), N, C); }
     void backward(int from, int to) {
         const size_t at = size_t(from) * C;
+        cpu::Layernorm t = forward_of(x1.data() + at);
+        t.mean = kind.mean ? t.mean + from : nullptr;
+        t.rstd += from;
         cpu::layernorm_backward(dx.data() + at, kind.w ? dw.data() : nullptr, kind.b ? db.data() : nullptr,
-                                dy.data() + at, x1.data() + at, kind.w ? w.data() : nullptr,
-                                kind.mean ? mean.data() + from : nullptr, rstd.data() + from, to - from, C);
+                                dy.data() + at, t, to - from, C);
     }
 };
 

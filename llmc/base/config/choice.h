@@ -79,6 +79,8 @@ enum class ReduceDtype : uint8_t { Fp32, Bf16 };
 enum class Recompute : uint8_t { None, Selective, Block };        // Selective: norms and activations
 enum class Offload : uint8_t { None, Optimizer };
 
+constexpr bool has_mean(NormKind k) { return k == NormKind::LayerNorm; }     // which the norm subtracts
+constexpr bool has_shift(NormKind k) { return k == NormKind::LayerNorm; }    // with model.bias
 constexpr bool has_chunks(PipelineSchedule s) { return s == PipelineSchedule::Interleaved; }     // per rank
 inline constexpr int kGateInputs = 12;      // channels that the gates of value embeddings read
 

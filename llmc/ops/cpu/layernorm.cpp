@@ -31,7 +31,7 @@ static void forward_row(const Layernorm& t, size_t n, int C) {
         x = x1;
     }
     const real mean =
-        t.mean ? sum<real>(C, [&](int i, int left) { return load(x + i, left); }) / real(C) : 0;
+        has_mean(t.kind) ? sum<real>(C, [&](int i, int left) { return load(x + i, left); }) / real(C) : 0;
     const real var = sum<real>(C, [&](int i, int left) {
         const auto d = load(x + i, left) - mean;
         return d * d;
@@ -41,7 +41,7 @@ static void forward_row(const Layernorm& t, size_t n, int C) {
         const auto gain = load_or(1, t.w, i, C - i), shift = load_or(0, t.b, i, C - i);
         store(y + i, (load(x + i, C - i) - mean) * rstd * gain + shift, C - i);
     }
-    if (t.mean) t.mean[n] = mean;
+    if (has_mean(t.kind)) t.mean[n] = mean;
     t.rstd[n] = rstd;
 }
 
@@ -58,13 +58,14 @@ void add_residual(floatX* out, const floatX* x, const floatX* r, const floatX* b
         residual_row(out + size_t(n) * C, x + size_t(n) * C, r + size_t(n) * C, bias, C);
 }
 
-// dx += rstd (w dy - mean(w dy) - xhat mean(w dy xhat)),  xhat = (x1 - mean) rstd;  RMSNorm: mean(w dy) is
-// left out, as x1's mean is. mean: of the token, or null.
-static void backward_row(floatX* dx, const floatX* dy, const floatX* x1, const floatX* w, const real* mean,
-                         real rstd, int C) {
-    const real center = mean ? *mean : 0;
-    const auto wdy = [=](int i, int left) { return load_or(1, w, i, left) * load(dy + i, left); };
-    const real a = mean ? sum<real>(C, wdy) / real(C) : 0;
+// dx += rstd (w dy - mean(w dy) - xhat mean(w dy xhat)),  xhat = (x1 - mean) rstd, for token n. Without
+// has_mean both means of x1 and w dy are left out.
+static void backward_row(floatX* dx, const floatX* dy, const Layernorm& t, size_t n, int C) {
+    const bool centered = has_mean(t.kind);
+    const floatX* const x1 = t.x1 + n * C;
+    const real center = centered ? t.mean[n] : 0, rstd = t.rstd[n];
+    const auto wdy = [=](int i, int left) { return load_or(1, t.w, i, left) * load(dy + i, left); };
+    const real a = centered ? sum<real>(C, wdy) / real(C) : 0;
     const real b = sum<real>(C, [&](int i, int left) {
         return wdy(i, left) * ((load(x1 + i, left) - center) * rstd);
     }) / real(C);
@@ -75,38 +76,35 @@ static void backward_row(floatX* dx, const floatX* dy, const floatX* x1, const f
     }
 }
 
-// dw += sum of dy xhat, db += sum of dy over the rows, for W columns; either may be null, and mean
-static void backward_columns(real* dw, real* db, const floatX* dy, const floatX* x1, const real* mean,
-                             const real* rstd, int rows, int C, int left) {
+// dw += sum of dy xhat, db += sum of dy, over `rows` tokens from n on, for W columns from i on. Either may be
+// null.
+static void backward_columns(real* dw, real* db, const floatX* dy, const Layernorm& t, size_t n, int rows,
+                             int i, int C) {
     Vector<real> w = {}, b = {};
-    if (dw) w = load(dw, left);
-    if (db) b = load(db, left);
-    for (int n = 0; n < rows; n++) {
-        const auto g = load(dy + size_t(n) * C, left);
-        w += g * ((load(x1 + size_t(n) * C, left) - (mean ? mean[n] : 0)) * rstd[n]);
+    const int left = C - i;
+    if (dw) w = load(dw + i, left);
+    if (db) b = load(db + i, left);
+    for (const size_t end = n + size_t(rows); n < end; n++) {
+        const auto g = load(dy + n * C + i, left);
+        w += g * ((load(t.x1 + n * C + i, left) - (has_mean(t.kind) ? t.mean[n] : 0)) * t.rstd[n]);
         b += g;
     }
-    if (dw) store(dw, w, left);
-    if (db) store(db, b, left);
+    if (dw) store(dw + i, w, left);
+    if (db) store(db + i, b, left);
 }
 
-void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const floatX* x1, const floatX* w,
-                        const real* mean, const real* rstd, int N, int C) {
-    if (walked(layernorm_backward_cost, (dw != nullptr) + (db != nullptr), w != nullptr, mean != nullptr, N,
-               C)) return;
+void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const Layernorm& t, int N, int C) {
+    if (walked(layernorm_backward_cost, (dw != nullptr) + (db != nullptr), t, N, C)) return;
     const int chunk = std::max(1, int(kChunkBytes / (2 * size_t(C) * sizeof(floatX))));
     #pragma omp parallel num_threads(context.threads)
     for (int start = 0; start < N; start += chunk) {
         const int rows = std::min(chunk, N - start);
-        const size_t at = size_t(start) * C;
         #pragma omp for schedule(static) nowait
-        for (int n = 0; n < rows; n++)
-            backward_row(dx + at + size_t(n) * C, dy + at + size_t(n) * C, x1 + at + size_t(n) * C, w,
-                         mean ? mean + start + n : nullptr, rstd[start + n], C);
+        for (int n = start; n < start + rows; n++)
+            backward_row(dx + size_t(n) * C, dy + size_t(n) * C, t, size_t(n), C);
         #pragma omp for schedule(static)
         for (int i = 0; i < (dw || db ? C : 0); i += W)
-            backward_columns(dw ? dw + i : nullptr, db ? db + i : nullptr, dy + at + i, x1 + at + i,
-                             mean ? mean + start : nullptr, rstd + start, rows, C, C - i);
+            backward_columns(dw, db, dy, t, size_t(start), rows, i, C);
     }
 }
 

@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(32 * kForwardWarps) layernorm_forward_kernel(L
     floatX* row = rows + warp * C;                        // (C) this warp's token
     const size_t at = size_t(n) * C;
 
-    const float sum = read_row(row, t, at, C), mean = t.mean ? warp_sum(sum) / C : 0;
+    const float sum = read_row(row, t, at, C), mean = has_mean(t.kind) ? warp_sum(sum) / C : 0;
     float squares = 0;
     for (int c = lane * Pack::size; c < C; c += step) {   // each lane reads back what it wrote: no sync
         const Pack x = Pack::load(row + c);
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(32 * kForwardWarps) layernorm_forward_kernel(L
             x[k] = floatX((float(x[k]) - mean) * rstd * float(gain[k]) + float(shift[k]));
         x.store(t.y + at + c);
     }
-    if (lane == 0 && t.mean) store_streaming(t.mean + n, mean);
+    if (lane == 0 && has_mean(t.kind)) store_streaming(t.mean + n, mean);
     if (lane == 0) store_streaming(t.rstd + n, rstd);
 }
 
@@ -86,7 +86,7 @@ void layernorm_forward(const Layernorm& t, int N, int C) {
                 row, shared_limit());
     const double vectors = (t.r && t.bias) + (t.w != nullptr) + (t.b != nullptr);
     launch(layernorm_forward_kernel, dim3(div_up(N, warps)), dim3(32 * warps), warps * row,
-           {.bytes = (t.r ? 4. : 2.) * N * row + (t.mean ? 8. : 4.) * N + vectors * row}, t, N, C);
+           {.bytes = (t.r ? 4. : 2.) * N * row + (has_mean(t.kind) ? 8. : 4.) * N + vectors * row}, t, N, C);
 }
 
 static constexpr int kResidualThreads = 256;
@@ -340,7 +340,7 @@ struct Backward {
     floatX* dx;
     float* partial;
     const floatX *dy, *x1, *w;
-    const float *mean, *rstd;
+    const float *mean, *rstd;                   // mean: null without has_mean
     int N, C, rows;                             // rows: tokens of a group
     Sums sums;
 };
@@ -369,15 +369,16 @@ static void backward_in_two(const Backward& t, int groups) {
            t.mean, t.rstd, t.N, t.C, t.rows, t.sums);
 }
 
-void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const floatX* x1, const floatX* w,
-                        const real* mean, const real* rstd, int N, int C) {
+void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const Layernorm& norm, int N,
+                        int C) {
     const Sums sums{.dw = dw != nullptr, .db = db != nullptr};
     const int outputs = sums.count();
-    if (walked(layernorm_backward_cost, outputs, w != nullptr, mean != nullptr, N, C)) return;
+    if (walked(layernorm_backward_cost, outputs, norm, N, C)) return;
     check_packs("layernorm: C", C);
     const RowGroups groups = row_groups_of(N, kNormGroups);
     float* partial = outputs ? scratch<float>(size_t(groups.count) * outputs * C) : nullptr;
-    const Backward t = {dx, partial, dy, x1, w, mean, rstd, N, C, groups.rows, sums};
+    const float* const mean = has_mean(norm.kind) ? norm.mean : nullptr;
+    const Backward t = {dx, partial, dy, norm.x1, norm.w, mean, norm.rstd, N, C, groups.rows, sums};
     if (size_t(C) * sizeof(floatX) <= (mean || db ? kGpuLayernormBytes : kGpuRmsnormBytes))
         backward_in_one(t, groups.count);
     else backward_in_two(t, groups.count);

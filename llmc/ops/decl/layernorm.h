@@ -5,18 +5,19 @@
 //     y  = (x1 - mean) * rstd * w + b     mean and rstd = 1 / sqrt(var + eps) over the C channels of a token
 //     y  = x1 * rstd * w + b              RMSNorm: rstd = 1 / sqrt(mean of x1^2 + eps)
 //
-// A null pointer leaves a tensor out: mean chooses RMSNorm, w is a gain of 1, b and bias are 0.
+// A null pointer leaves a tensor out: w is a gain of 1, b and bias are 0.
 //
-// On GPUs the backward pass reads rows of more than kGpuLayernormBytes (kGpuRmsnormBytes without mean and db)
-// twice. REQUIRES: on GPUs a row has at most kGpuNormBytes (ops/gpu_rows.h).
+// On GPUs the backward pass reads rows of more than kGpuLayernormBytes (kGpuRmsnormBytes without has_mean and
+// db) twice. REQUIRES: on GPUs a row has at most kGpuNormBytes (ops/gpu_rows.h).
 
 constexpr size_t kGpuLayernormBytes = 24576, kGpuRmsnormBytes = 32768;
 
 struct Layernorm {
-    floatX*       x1;      // (N, C)  out: the residual stream, rounded; may be x
+    NormKind      kind = NormKind::LayerNorm;
+    floatX*       x1;      // (N, C)  out: the residual stream, rounded; may be x. Input of backward
     floatX*       y;       // (N, C)  out
-    real*         mean;    // (N)     out, kept for backward; null: RMSNorm
-    real*         rstd;    // (N)     out, kept for backward
+    real*         mean;    // (N)     out, input of backward; unused without has_mean(kind)
+    real*         rstd;    // (N)     out, input of backward
     const floatX* x;       // (N, C)
     const floatX* r;       // (N, C)  output of the last matmul; null: x1 is not written, y is the norm of x
     const floatX* bias;    // (C)     of that matmul, added after tensor parallelism's sum; null with r
@@ -33,17 +34,17 @@ inline Cost layernorm_forward_cost(const Target&, const Layernorm& t, int N, int
     const size_t vectors = (t.r && t.bias) + (t.w != nullptr) + (t.b != nullptr);
     return {.name = t.r ? "layernorm_forward with residual" : "layernorm_forward",
             .read = (t.r ? 2 : 1) * n * row + vectors * row,
-            .written = (t.r ? 2 : 1) * n * row + (t.mean ? 2 : 1) * n * sizeof(real)};
+            .written = (t.r ? 2 : 1) * n * row + (has_mean(t.kind) ? 2 : 1) * n * sizeof(real)};
 }
 
-// dx += the gradient of x1 through y;  dw += and db +=, where not null. w, mean: null as in forward.
-void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const floatX* x1, const floatX* w,
-                        const real* mean, const real* rstd, int N, int C);
-inline Cost layernorm_backward_cost(const Target& on, int outputs, bool gain, bool mean, int N, int C) {
+// dx += the gradient of x1 through y;  dw += and db +=, where not null. t: as in forward; y, x, r, bias and b
+// are not read.
+void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const Layernorm& t, int N, int C);
+inline Cost layernorm_backward_cost(const Target& on, int outputs, const Layernorm& t, int N, int C) {
     const size_t row = size_t(C) * sizeof(floatX), n = size_t(N);
     const size_t sums = size_t(outputs) * size_t(C) * sizeof(real);
     return {.name = "layernorm_backward",
-            .read = 3 * n * row + (gain ? row : 0) + (mean ? 2 : 1) * n * sizeof(real) + sums,
+            .read = 3 * n * row + (t.w ? row : 0) + (has_mean(t.kind) ? 2 : 1) * n * sizeof(real) + sums,
             .written = n * row + sums,
             .needs = outputs ? norm_needs(on, N, size_t(outputs) * size_t(C)) : Needs{}};
 }

@@ -54,6 +54,8 @@ static std::vector<Op> ops_of(Rooms& r) {
     const double gates_again = double((N + 4) * kGateInputs * sizeof(floatX));
     cuda::Layernorm alone = norm;
     alone.r = alone.bias = nullptr, alone.x1 = nullptr;
+    cuda::Layernorm back = norm;
+    back.x1 = r.z, back.mean = r.c, back.rstd = r.d;
     static const cuda::AdamwTensor tensor{.start = 0, .count = count, .global = 0, .lr = 1, .decay = 0};
     const cuda::Adamw update{.param = sizeof(floatX) == sizeof(real) ? nullptr : r.w.p, .master = r.a,
                              .m = r.b, .v = r.c, .grad = r.d, .state = r.state, .beta1 = 1,
@@ -61,8 +63,7 @@ static std::vector<Op> ops_of(Rooms& r) {
     return {
         {"layernorm_forward with residual", 1, [=] { cuda::layernorm_forward(norm, N, C); }},
         {"layernorm_forward", 1, [=] { cuda::layernorm_forward(alone, N, C); }},
-        {"layernorm_backward", 2,
-         [&r] { cuda::layernorm_backward(r.x, r.a, r.b, r.y, r.z, r.w, r.c, r.d, N, C); }},
+        {"layernorm_backward", 2, [=, &r] { cuda::layernorm_backward(r.x, r.a, r.b, r.y, back, N, C); }},
         {"add_residual", 1, [&r] { cuda::add_residual(r.x, r.y, r.z, r.w, N, C); }},
         {"gelu_forward", 1, [&r] { cuda::activation_forward(r.x, r.y, Activation::Gelu, N, C); }},
         {"relu2_forward", 1, [&r] { cuda::activation_forward(r.x, r.y, Activation::Relu2, N, C); }},

@@ -64,15 +64,18 @@ static Results run(const Shape& s, bool recomputed = false, bool in_place = fals
     real* const of_mean = only(k.mean, mean);
     cuda::add_residual(sum, x, r, of_bias, N, C);
     floatX* stream = in_place ? x : x1;
-    cuda::layernorm_forward({.x1 = stream, .y = y, .mean = of_mean, .rstd = rstd, .x = x, .r = r,
-                             .bias = of_bias, .w = of_w, .b = of_b, .eps = k.eps}, N, C);
+    cuda::Layernorm norm = {.kind = k.mean ? NormKind::LayerNorm : NormKind::RmsNorm, .x1 = stream, .y = y,
+                            .mean = of_mean, .rstd = rstd, .x = x, .r = r, .bias = of_bias, .w = of_w,
+                            .b = of_b, .eps = k.eps};
+    cuda::layernorm_forward(norm, N, C);
     EXPECT(same_bits(sum.host(), in_place ? x.host() : x1.host()));
     if (recomputed) {
         cuda::set_zero(y, y.bytes()), cuda::set_zero(mean, mean.bytes()), cuda::set_zero(rstd, rstd.bytes());
-        cuda::layernorm_forward({.x1 = nullptr, .y = y, .mean = of_mean, .rstd = rstd, .x = stream,
-                                 .r = nullptr, .bias = nullptr, .w = of_w, .b = of_b, .eps = k.eps}, N, C);
+        norm.x = stream;
+        norm.r = norm.bias = nullptr;
+        cuda::layernorm_forward(norm, N, C);
     }
-    cuda::layernorm_backward(dx, only(k.w, dw), only(k.b, db), dy, stream, of_w, of_mean, rstd, N, C);
+    cuda::layernorm_backward(dx, only(k.w, dw), only(k.b, db), dy, norm, N, C);
     return {
         in_place ? x.host() : x1.host(), y.host(), dx.host(), mean.host(), rstd.host(), dw.host(), db.host()};
 }
@@ -83,22 +86,23 @@ static void expect_right(const Shape& s, const Kind& k = {}) {
     const Results got = run(s, false, false, k);
     const int N = s.N, C = s.C;
     Wide x1(t.x.size()), y(x1.size()), mean(N), rstd(N), dx = wide(t.dx), dw = wide(t.dw), db = wide(t.db);
-    const Wide stored = wide(got.x1), b = wide(t.b), dy = wide(t.dy);
+    const Wide b = wide(t.b), dy = wide(t.dy);
+    Wide stored = wide(got.x1);
     const Wide w = k.w ? wide(t.w) : Wide(t.w.size(), 1.);
-    oracle::layernorm_forward({.x1 = nullptr,
-                               .y = y.data(),
-                               .mean = k.mean ? mean.data() : nullptr,
-                               .rstd = rstd.data(),
-                               .x = stored.data(),
-                               .r = nullptr,
-                               .bias = nullptr,
-                               .w = k.w ? w.data() : nullptr,
-                               .b = k.b ? b.data() : nullptr,
-                               .eps = k.eps},
-                              N, C);
+    const oracle::Layernorm norm = {.kind = k.mean ? NormKind::LayerNorm : NormKind::RmsNorm,
+                                    .x1 = stored.data(),
+                                    .y = y.data(),
+                                    .mean = k.mean ? mean.data() : nullptr,
+                                    .rstd = rstd.data(),
+                                    .x = stored.data(),
+                                    .r = nullptr,
+                                    .bias = nullptr,
+                                    .w = k.w ? w.data() : nullptr,
+                                    .b = k.b ? b.data() : nullptr,
+                                    .eps = k.eps};
+    oracle::layernorm_forward(norm, N, C);
     oracle::layernorm_backward(dx.data(), k.w ? dw.data() : nullptr, k.b ? db.data() : nullptr, dy.data(),
-                               stored.data(), k.w ? w.data() : nullptr, k.mean ? mean.data() : nullptr,
-                               rstd.data(), N, C);
+                               norm, N, C);
     Wide x1_sums(x1.size()), y_sums(x1.size()), dx_sums(x1.size()),
         dw_sums = absolute(wide(t.dw)), db_sums = absolute(wide(t.db)), mean_sums(N), rstd_sums(N);
     for (int n = 0; n < N; n++) {
