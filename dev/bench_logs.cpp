@@ -39,7 +39,7 @@ static double step_meter_us() {
     meter.begin();
     return median_us(20000, [&](int i) {
         StepFigures r = {.step = i, .loss = 3 + 1e-3 * (i % 7), .norm = 1 + 1e-3 * (i % 11)};
-        meter.measure(r, seconds_now());
+        meter.end(r, seconds_now());
     });
 }
 
@@ -73,7 +73,7 @@ int main(int argc, char** argv) {
                                              {"train/ms", 41.5}, {"train/tokens_per_s", 25000.5},
                                              {"train/mfu", 0.6}, {"train/joules", 250.5},
                                              {"train/loss_z", 0.4}, {"train/norm_z", -0.3}};
-        events.add(i, scalars);
+        events.add({.step = i, .scalars = scalars});
     });
     PrometheusFile prometheus(folder + "/bench.prom", folder);
     for (double& v : prometheus.metrics.values) v = 1.5;

@@ -3,9 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <csignal>
 #include <cstdio>
-#include <initializer_list>
 #include <mutex>
 #include <thread>
 
@@ -23,7 +21,7 @@ static std::atomic<bool> save_asked = false, asked_to_stop = false, polled = fal
 // timeout(1) signals the process and then its group: two signals, a single request.
 static constexpr double kOneRequest = 0.5;      // seconds
 
-static sigset_t set_of(std::initializer_list<int> signals) {
+sigset_t set_of(std::initializer_list<int> signals) {
     sigset_t set;
     sigemptyset(&set);
     for (const int s : signals) sigaddset(&set, s);

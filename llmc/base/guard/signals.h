@@ -9,6 +9,8 @@
 //
 // A closed reader of stdout (SIGPIPE) does not end the run: the write fails, and the writer handles it.
 #pragma once
+#include <csignal>
+#include <initializer_list>
 
 inline namespace guard {
 
@@ -19,6 +21,8 @@ struct Signals {
         stop |= s.stop;
     }
 };
+
+sigset_t set_of(std::initializer_list<int> signals);
 
 // Blocks the signals, SIGHUP as well. The first call of main(): a launcher may signal a rank at any time. The
 // mask and pending signals survive exec.

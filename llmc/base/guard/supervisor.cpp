@@ -20,6 +20,7 @@
 #include "llmc/base/progress.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/guard/screen.h"
+#include "llmc/base/guard/signals.h"
 
 inline namespace guard {
 
@@ -132,20 +133,13 @@ int Supervisor::obituary(int local, const std::string& what, const std::string& 
     return code;
 }
 
-static sigset_t signals(std::initializer_list<int> all) {
-    sigset_t set;
-    sigemptyset(&set);
-    for (const int s : all) sigaddset(&set, s);
-    return set;
-}
-
 // An exit without ends_on_purpose(). MPI ends a rank whose peer is gone in this way.
 int Supervisor::exited(int code) {
     const bool known = code == kExitDone || (code >= kExitRestart && code <= kExitCheckpoint);
     if (page->expected || (!running() && (known || page->world == 1))) return code;
     if (launched() && waits(0)) {
         timespec courtesy = {.tv_sec = time_t(kCourtesy), .tv_nsec = 0};
-        const sigset_t end = signals({SIGTERM, SIGINT, SIGHUP});
+        const sigset_t end = set_of({SIGTERM, SIGINT, SIGHUP});
         if (sigtimedwait(&end, nullptr, &courtesy) > 0) return kExitRestart;
     }
     return obituary(page->used > 1 ? -1 : 0, fmt::format("ended with exit code {}", code), "",
@@ -156,7 +150,7 @@ int Supervisor::exited(int code) {
 static void die_of(int signal) {
     const rlimit none = {0, 0};
     setrlimit(RLIMIT_CORE, &none);
-    const sigset_t only = signals({signal});
+    const sigset_t only = set_of({signal});
     std::signal(signal, SIG_DFL);
     raise(signal);
     sigprocmask(SIG_UNBLOCK, &only, nullptr);

@@ -133,12 +133,6 @@ void EventFile::open(const std::string& run_dir, int64_t step) {
     write(first);
 }
 
-static std::string event_of(int64_t step, const std::string& summary) {
-    std::string e = event(step);
-    add_string(e, 5, summary);
-    return e;
-}
-
 void EventFile::write(const std::string& message) {
     if (!file_) return;
     const std::string reason = try_append(file_.fd, record_of(message));
@@ -147,16 +141,11 @@ void EventFile::write(const std::string& message) {
     warning("cannot write to {}: {}. Training goes on; records are missing there.", path_, reason);
 }
 
-void EventFile::add(int64_t step, std::span<const Scalar> scalars) {
-    if (!file_) return;
-    std::string summary;
-    for (const Scalar& s : scalars) {
-        std::string value;
-        add_string(value, 1, s.tag);
-        add_float(value, 2, float(s.value));
-        add_string(summary, 1, value);
-    }
-    write(event_of(step, summary));
+static void add_scalar(std::string& summary, const Scalar& s) {
+    std::string value;
+    add_string(value, 1, s.tag);
+    add_float(value, 2, float(s.value));
+    add_string(summary, 1, value);
 }
 
 // The least of the elements is only known by its bin.
@@ -180,22 +169,16 @@ static std::string histogram_proto(const Spread& s) {
     return proto;
 }
 
-void EventFile::add(int64_t step, std::span<const Histogram> histograms) {
-    if (!file_) return;
-    std::string summary;
-    for (const Histogram& h : histograms) {
-        std::string value;
-        add_string(value, 1, h.tag);
-        add_string(value, 5, histogram_proto(h.spread));
-        add_string(summary, 1, value);
-    }
-    write(event_of(step, summary));
+static void add_histogram(std::string& summary, const Histogram& h) {
+    std::string value;
+    add_string(value, 1, h.tag);
+    add_string(value, 5, histogram_proto(h.spread));
+    add_string(summary, 1, value);
 }
 
 // A tensor of one string (DT_STRING is 7), for the plugin "text".
-void EventFile::add_text(int64_t step, std::string_view tag, std::string_view text) {
-    if (!file_) return;
-    std::string dim, shape, tensor, plugin, metadata, value, summary;
+static void add_text(std::string& summary, std::string_view tag, std::string_view text) {
+    std::string dim, shape, tensor, plugin, metadata, value;
     add_integer(dim, 1, 1);
     add_string(shape, 2, dim);
     add_integer(tensor, 1, 7);
@@ -207,21 +190,22 @@ void EventFile::add_text(int64_t step, std::string_view tag, std::string_view te
     add_string(value, 8, tensor);
     add_string(value, 9, metadata);
     add_string(summary, 1, value);
-    write(event_of(step, summary));
 }
 
-// Figures that have a tag, and scalars.
 void EventFile::add(const Logged& logged) {
     if (!file_) return;
-    std::vector<Scalar> scalars(logged.scalars.begin(), logged.scalars.end());
+    std::string summary, message = event(logged.step);
     for (const Figure& f : figures_of(logged.figures.empty() ? "" : logged.event)) {
         const double v = value_of(f.key, logged.figures);
         const bool known = f.unknown == Figure::Shown || std::isfinite(v);
-        if (known && !f.tag.empty()) scalars.push_back({f.tag, v});
+        if (known && !f.tag.empty()) add_scalar(summary, {f.tag, v});
     }
-    if (!scalars.empty()) add(logged.step, scalars);
-    if (!logged.histograms.empty()) add(logged.step, logged.histograms);
-    if (logged.event == "sample") add_text(logged.step, "sample/text", logged.text);
+    for (const Scalar& s : logged.scalars) add_scalar(summary, s);
+    for (const Histogram& h : logged.histograms) add_histogram(summary, h);
+    if (logged.event == "sample") add_text(summary, "sample/text", logged.text);
+    if (summary.empty()) return;
+    add_string(message, 5, summary);
+    write(message);
 }
 
 // The row of sinks.cpp.

@@ -19,13 +19,10 @@ struct EventFile {
     // warning, once, and the run goes on.
     void open(const std::string& run_dir, int64_t step);
 
-    // Nothing before open(). A record without room on the disk is left out whole.
+    // Adds a record: figures that have a tag, scalars, histograms, the text of a sample. Nothing before
+    // open(). A record without room on the disk is left out whole. Buckets are the bins of
+    // ops/tensor_spread.h; the first also has the zeros. Elements that are not finite are left out.
     void add(const Logged& logged);
-    void add(int64_t step, std::span<const Scalar> scalars);
-    // Buckets are the bins of ops/tensor_spread.h; the first also has the zeros. Elements that are not finite
-    // are left out.
-    void add(int64_t step, std::span<const Histogram> histograms);
-    void add_text(int64_t step, std::string_view tag, std::string_view text);
 
 private:
     Fd file_;

@@ -26,7 +26,7 @@ struct Histogram {
 
 // What a run says, at a row of metrics.jsonl as a rule.
 struct Logged {
-    std::string_view event;                     // of that row: "train", "task"
+    std::string_view event = {};                // of that row: "train", "task"
     int64_t step = 0;
     MeasuredRow figures = {};                   // those of figures.json
     bool skipped = false;                       // a train step that left the weights unchanged

@@ -2,15 +2,13 @@
 
 #include <cmath>
 
-
 inline namespace watch {
 
 static constexpr size_t kMostKeys = 64, kDeepest = 8;
 
 std::string_view MetricsRow::text(std::string_view key) const {
-    for (const auto& [name, value] : texts)
-        if (name == key) return value;
-    return {};
+    const Json& v = json.get(key);
+    return v.is_string() ? std::string_view(v.string()) : std::string_view();
 }
 
 static void add_members(MetricsRow& row, const Json& object, const std::string& prefix) {
@@ -22,8 +20,6 @@ static void add_members(MetricsRow& row, const Json& object, const std::string& 
         if (v.is_object()) add_members(row, v, name + ".");
         else if (v.is_boolean()) number(v.boolean());
         else if (v.is_number()) number(v.number());
-        else if (name == "event" && v.is_string()) row.event = v.string();
-        else if (v.is_string() && row.texts.size() < kMostKeys) row.texts.emplace_back(name, v.string());
     }
 }
 
@@ -34,6 +30,7 @@ bool read_metrics_row(std::string_view line, MetricsRow& row) {
     } catch (const JsonError&) {
         return false;
     }
+    row.event = row.text("event");
     if (row.json.is_object()) add_members(row, row.json, "");
     return row.json.is_object();
 }

@@ -28,11 +28,11 @@ TEST(records_come_back) {
     const string dir = temporary_directory();
     {
         EventFile file;
-        file.add(1, vector<Scalar>{{"x", 1}});                  // before open(): nothing
+        file.add({.step = 1, .scalars = vector<Scalar>{{"x", 1}}});                  // before open(): nothing
         file.open(dir, -1);
-        file.add(1, vector<Scalar>{{"train/loss", 4.5}, {"train/norm", 0.25}});
-        file.add_text(1, "sample/text", "a \"b\"\n\xc3\xa9");
-        file.add(300, vector<Scalar>{{"train/loss", 2}});
+        file.add({.step = 1, .scalars = vector<Scalar>{{"train/loss", 4.5}, {"train/norm", 0.25}}});
+        file.add({.event = "sample", .step = 1, .text = "a \"b\"\n\xc3\xa9"});
+        file.add({.step = 300, .scalars = vector<Scalar>{{"train/loss", 2}}});
     }
     const string path = dir + "/" + EventFile::kName;
     const vector<string> whole = {"brain.Event:2", "1 train/loss 4.5", "1 train/norm 0.25",
@@ -42,7 +42,7 @@ TEST(records_come_back) {
     { std::ofstream(path, std::ios::app | std::ios::binary) << "torn"; }
     EventFile file;
     file.open(dir, 200);
-    file.add(201, vector<Scalar>{{"train/loss", 3}});
+    file.add({.step = 201, .scalars = vector<Scalar>{{"train/loss", 3}}});
     vector<string> resumed(whole.begin(), whole.end() - 1);
     resumed.push_back("201 train/loss 3");
     EXPECT(read_events(path) == resumed, "%zu rows", read_events(path).size());
@@ -62,8 +62,9 @@ TEST(histograms_come_back) {
     huge.largest = 1e10, huge.bins[kSpreadBins - 1] = 1;
     EventFile file;
     file.open(dir, -1);
-    file.add(5, vector<Histogram>{{"weights/a", s}, {"weights/b", none_small}, {"c", huge}, {"d", empty}});
-    file.add(6, vector<Scalar>{{"train/loss", 3}});
+    const Histogram all[] = {{"weights/a", s}, {"weights/b", none_small}, {"c", huge}, {"d", empty}};
+    file.add({.step = 5, .histograms = all});
+    file.add({.step = 6, .scalars = vector<Scalar>{{"train/loss", 3}}});
     const auto found = read_histograms(dir + "/" + EventFile::kName);
     EXPECT(found.size() == 4, "%zu", found.size());
     const ReadHistogram& a = found.at("5 weights/a");
