@@ -15,7 +15,7 @@ every rank. README.md explains the settings, llmc/README.md has a line for every
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/run/step_log.h"
 #include "llmc/train/run/kernel_choices.h"
-#include "llmc/train/run/score_tasks.h"
+#include "llmc/train/score/scores.h"
 
 namespace PRECISION {
 

@@ -20,6 +20,7 @@
 #include "llmc/io/files/rows.h"
 #include "llmc/train/save/recover.h"
 #include "llmc/train/save/run_folder.h"
+#include "llmc/train/score/results.h"
 #include "llmc/train/log/run_header.h"
 
 inline namespace logs {
@@ -210,7 +211,7 @@ void RunLog::task(int64_t step, const ScoredTask& scored) {
     std::string text = fmt::format("{} {:.2f}%", r.task, 100 * r.accuracy());
     if (r.correct_norm) text += fmt::format(", normalized {:.2f}%", 100 * r.accuracy_norm());
     print_event("task", text + fmt::format(" at step {}, chance {:.2f}%", step, 100 * r.chance));
-    write_result(cfg_.run.dir, step, r, scored.answers);
+    write_result(cfg_.run.dir, step, scored);
 }
 
 void RunLog::sample(int64_t step, std::string_view text) {

@@ -1,6 +1,6 @@
 // Room train/log: what a run reports: screen, metrics.jsonl, files of ranks, traces, health.
 // Called by train_gpt.cu and train/run. The room measures time, traffic and energy of a step.
-// The room changes no bit of training.
+// It knows no weight, and changes no bit of training.
 //
 // The log of a run: lines on the screen, rows in run.dir/metrics.jsonl. Every rank constructs and calls
 // RunLog; only rank 0 writes.
@@ -17,9 +17,9 @@
 #include "llmc/train/log/run_header.h"
 #include "llmc/train/log/step_lines.h"
 #include "llmc/train/log/step_meter.h"
-#include "llmc/train/log/tasks.h"
 #include "llmc/train/report/sinks.h"
 #include "llmc/train/save/run_state.h"
+#include "llmc/train/score/answers.h"
 
 inline namespace logs {
 
@@ -40,7 +40,7 @@ struct RunLog {
     void spike(const Spike& s);
     void val(int64_t step, double loss, std::optional<double> bits_per_byte);
     void memory(int64_t step, size_t peak_bytes);       // of the fullest rank so far
-    void task(int64_t step, const ScoredTask& scored);  // and the rows of train/log/tasks.h
+    void task(int64_t step, const ScoredTask& scored);  // and write_result()
     void sample(int64_t step, std::string_view text);   // prompt and continuation
     void stopped(int64_t step, const std::string& checkpoint);     // by a signal; checkpoint: the newest
     void done(const RunState& state, const StepMeter::Totals& totals, size_t peak_bytes);

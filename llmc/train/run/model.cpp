@@ -7,6 +7,7 @@
 #include "llmc/comm/transport/nccl_blocks.h"
 #include "llmc/model/gpu_sizes.h"
 #include "llmc/model/rotary_table.h"
+#include "llmc/train/score/scores.h"
 
 namespace PRECISION::inline runs {
 

@@ -3,9 +3,9 @@
 #include <optional>
 
 #include "llmc/base/host/machine.h"
+#include "llmc/model/scorer.h"
 #include "llmc/ops/backend_tuning.h"
 #include "llmc/train/run/generate.h"
-#include "llmc/train/score/scores.h"
 #include "llmc/train/step/optimizer.h"
 #include "llmc/train/step/pipeline.h"
 #include "llmc/train/step/whole_tensors.h"

@@ -19,9 +19,10 @@
 #include "llmc/train/save/checkpoint.h"
 #include "llmc/train/run/model.h"
 #include "llmc/train/run/run_data.h"
-#include "llmc/train/run/score_tasks.h"
 #include "llmc/train/save/adopt.h"
 #include "llmc/train/save/resume.h"
+#include "llmc/train/score/results.h"
+#include "llmc/train/score/scores.h"
 
 namespace PRECISION::inline runs {
 
@@ -183,11 +184,11 @@ int evaluate(Config cfg, const Mesh& mesh) {
     load_weights(model.shards, init);
     phase(Phase::Evaluate, step);
     std::vector<TaskResult> results;
-    for (const LoadedTask& task : tasks) {
+    for (const EvalTask& task : tasks) {
         const auto scored = score_task(task, *model.scorer, model.zero, mesh);
         if (!scored) break;
         results.push_back(scored->result);
-        if (mesh.rank == 0) write_result(cfg.run.dir, step, scored->result, scored->answers);
+        if (mesh.rank == 0) write_result(cfg.run.dir, step, *scored);
     }
     if (results.empty() || mesh.rank != 0) return kExitDone;
     print("{}{}", table_of_results(results),

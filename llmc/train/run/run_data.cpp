@@ -7,6 +7,7 @@
 #include "llmc/base/console.h"
 #include "llmc/comm/votes.h"
 #include "llmc/io/text/tokenizer_pipeline.h"
+#include "llmc/train/score/requests.h"
 
 inline namespace runs {
 
@@ -144,9 +145,9 @@ static Contents contents_of(const RunData& data, const std::function<void()>& re
     if (data.tokenizer)
         all["data.tokenizer"] = {{.name = "tokenizer", .size = data.tokenizer->vocab_size(),
                                   .hash = data.tokenizer->hash()}};
-    for (const LoadedTask& t : data.tasks) {
-        all["eval.tasks"].push_back(content_of_file(t.task.path));
-        all["eval.tasks"].back().name = t.task.name;
+    for (const EvalTask& t : data.tasks) {
+        all["eval.tasks"].push_back(content_of_file(t.path));
+        all["eval.tasks"].back().name = t.name;
         read();
     }
     return all;

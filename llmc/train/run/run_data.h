@@ -7,8 +7,8 @@
 #include "llmc/io/text/tokenizer.h"
 #include "llmc/train/data/contents.h"
 #include "llmc/train/data/dataset.h"
-#include "llmc/train/log/tasks.h"
 #include "llmc/train/save/save.h"
+#include "llmc/train/score/task.h"
 
 inline namespace runs {
 
@@ -17,7 +17,7 @@ struct RunData {
     std::vector<int32_t> prompt;         // ids of sample.prompt; empty without a tokenizer
     Dataset train, val;                  // without streams if the config names no set
     int vocab = 0;                       // model.vocab, or the tokenizer's, or the shards'
-    std::vector<LoadedTask> tasks;       // eval.tasks
+    std::vector<EvalTask> tasks;         // eval.tasks
     std::vector<ExtraFile> tokenizer_files;     // for checkpoints; built once, as building takes memory
     std::vector<uint16_t> bytes;         // of each id's text, 0 of control tokens; empty without a tokenizer
     Contents contents;                   // of all files that are read

@@ -23,7 +23,7 @@ static double length_of(Rule rule, std::string_view continuation, const Score& s
     }
 }
 
-static int choose(Rule rule, const Document& document, std::span<const Score> scores) {
+int choose(Rule rule, const Document& document, std::span<const Score> scores) {
     if (rule == Rule::Greedy) return scores[0].greedy ? 0 : -1;
     int best = -1;                              // all are NaN
     double largest = -INFINITY;
@@ -37,64 +37,35 @@ static int choose(Rule rule, const Document& document, std::span<const Score> sc
     return best;
 }
 
-std::vector<TaskAnswer> answers_of(const EvalTask& task, std::span<const Score> scores) {
-    std::vector<TaskAnswer> answers;
+ScoredTask judge(const EvalTask& task, std::span<const Score> scores) {
+    TaskResult r = {.task = task.name, .documents = int64_t(task.documents.size()), .correct_norm = {}};
+    if (task.accuracy_norm) r.correct_norm = 0;
+    std::string answers;
     for (const Document& document : task.documents) {
         const auto own = scores.first(document.continuations.size());
         scores = scores.subspan(own.size());
-        answers.push_back({.chosen = choose(task.accuracy, document, own)});
-        if (task.accuracy_norm) answers.back().chosen_norm = choose(*task.accuracy_norm, document, own);
-    }
-    return answers;
-}
-
-TaskResult result_of(const EvalTask& task, std::span<const TaskAnswer> answers) {
-    TaskResult r = {.task = task.name, .documents = int64_t(answers.size()), .correct_norm = {}};
-    if (task.accuracy_norm) r.correct_norm = 0;
-    for (size_t d = 0; d < answers.size(); d++) {
-        const Document& document = task.documents[d];
-        r.correct += answers[d].chosen == document.label;
-        if (r.correct_norm) *r.correct_norm += answers[d].chosen_norm == document.label;
-        if (task.accuracy != Rule::Greedy) r.chance += 1 / double(document.continuations.size());
-    }
-    r.chance /= std::max(1., double(answers.size()));
-    return r;
-}
-
-double standard_error(double accuracy, int64_t documents) {
-    return std::sqrt(accuracy * (1 - accuracy) / double(documents - 1));
-}
-
-void add_to_row(JsonLine& row, const TaskResult& r) {
-    row.add("task", r.task).add("documents", r.documents).add("correct", r.correct)
-        .add("accuracy", r.accuracy()).add("stderr", standard_error(r.accuracy(), r.documents))
-        .add("chance", r.chance);
-    if (r.correct_norm)
-        row.add("correct_norm", *r.correct_norm).add("accuracy_norm", r.accuracy_norm())
-            .add("stderr_norm", standard_error(r.accuracy_norm(), r.documents));
-}
-
-std::string text_of_answers(const EvalTask& task, std::span<const TaskAnswer> answers,
-                            std::span<const Score> scores) {
-    std::string text;
-    for (size_t d = 0; d < answers.size(); d++) {
-        const Document& document = task.documents[d];
-        Json::Members row = {{"doc_id", document.id}, {"label", document.label},
-                             {"chosen", answers[d].chosen}};
-        if (task.accuracy_norm) row.emplace_back("chosen_norm", answers[d].chosen_norm);
+        const int chosen = choose(task.accuracy, document, own);
+        r.correct += chosen == document.label;
+        if (task.accuracy != Rule::Greedy) r.chance += 1 / double(own.size());
+        Json::Members row = {{"doc_id", document.id}, {"label", document.label}, {"chosen", chosen}};
+        if (task.accuracy_norm) {
+            const int chosen_norm = choose(*task.accuracy_norm, document, own);
+            *r.correct_norm += chosen_norm == document.label;
+            row.emplace_back("chosen_norm", chosen_norm);
+        }
         Json::List logprob, tokens, greedy;
-        for (const Score& s : scores.first(document.continuations.size())) {
+        for (const Score& s : own) {
             logprob.push_back(s.logprob);
             tokens.push_back(s.tokens);
             greedy.push_back(s.greedy);
         }
-        scores = scores.subspan(document.continuations.size());
         row.emplace_back("logprob", std::move(logprob));
         row.emplace_back("tokens", std::move(tokens));
         row.emplace_back("greedy", std::move(greedy));
-        text += to_text(std::move(row)) + "\n";
+        answers += to_text(std::move(row)) + "\n";
     }
-    return text;
+    r.chance /= double(r.documents);
+    return {std::move(r), std::move(answers)};
 }
 
 }  // namespace scores

@@ -4,6 +4,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/utf8.h"
+#include "llmc/model/score_pass.h"
 
 inline namespace scores {
 
@@ -72,6 +73,22 @@ std::vector<Request> requests_of(const EvalTask& task, const Tokenizer& tokenize
         }
     }
     return requests;
+}
+
+std::vector<EvalTask> load_tasks(const Config& cfg, const std::optional<Tokenizer>& tokenizer) {
+    CHECK_INPUT(cfg.eval.tasks.empty() || tokenizer, "eval.tasks needs a tokenizer; give "
+                "--data.tokenizer=PATH");
+    const int most = std::min(cfg.model.context, kMostScored);
+    std::vector<EvalTask> tasks;
+    for (const std::string& name : cfg.eval.tasks) {
+        EvalTask task = load_task(name, cfg.eval.task_folder, cfg.eval.task_limit);
+        for (const EvalTask& other : tasks)
+            CHECK_INPUT(other.name != task.name, "eval.tasks: two tasks are named '{}'", task.name);
+        task.requests = requests_of(task, *tokenizer, most);
+        for (Document& document : task.documents) document.contexts.clear();    // the requests have them
+        tasks.push_back(std::move(task));
+    }
+    return tasks;
 }
 
 }  // namespace scores

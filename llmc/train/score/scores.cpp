@@ -1,7 +1,10 @@
 #include "llmc/train/score/scores.h"
 
+#include <cmath>
+
 #include "llmc/base/guard/signals.h"
 #include "llmc/comm/votes.h"
+#include "llmc/train/step/whole_tensors.h"
 
 namespace PRECISION::inline scores {
 
@@ -71,6 +74,33 @@ std::optional<std::vector<Score>> score_requests(std::span<const Request> reques
     }
     const bool counts = mesh.tp.index == 0 && scorer.own.part.last;
     return gathered(scores, requests, passes, counts, mesh.world);
+}
+
+std::optional<ScoredTask> score_task(const EvalTask& task, Scorer& scorer, Zero& zero, const Mesh& mesh) {
+    // A GPU launches two kernels in each block.
+    const PassLimits limits = {.rows = scorer.own.rows, .joined = scorer.joined_rows(),
+                               .segment_cost = ops::reached_by_host() ? 1 : 256};
+    const std::vector<ScorePass> passes =
+        passes_of_rank(pass_groups(task.requests, limits), mesh.dp.index, mesh.dp.size);
+    std::optional<Progress> progress;
+    if (mesh.rank == 0) progress.emplace(task.name, "tokens", uint64_t(tokens_of(passes)));
+    const auto scores = score_requests(task.requests, passes, scorer, zero, mesh,
+                                       progress ? &*progress : nullptr);
+    if (!scores) return std::nullopt;
+    for (const Score& s : *scores)
+        if (!std::isfinite(s.logprob)) end_not_finite(zero.shards, task.name + ": log probabilities");
+    return judge(task, *scores);
+}
+
+std::optional<std::vector<ScoredTask>> score_tasks(std::span<const EvalTask> tasks, Scorer& scorer,
+                                                   Zero& zero, const Mesh& mesh) {
+    std::vector<ScoredTask> all;
+    for (const EvalTask& task : tasks) {
+        auto scored = score_task(task, scorer, zero, mesh);
+        if (!scored) return std::nullopt;
+        all.push_back(std::move(*scored));
+    }
+    return all;
 }
 
 // A pass whose tables have the right sizes; all is scored for request 0.

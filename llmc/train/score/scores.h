@@ -1,4 +1,4 @@
-// Scores of requests, computed by all ranks of a mesh together.
+// Scores of tasks, computed by all ranks of a mesh together.
 #pragma once
 #include <optional>
 
@@ -10,6 +10,12 @@
 #include "llmc/train/step/zero.h"
 
 namespace PRECISION::inline scores {
+
+// All ranks together; progress on rank 0. Nothing if a signal to any rank interrupted the work.
+std::optional<ScoredTask> score_task(const EvalTask& task, Scorer& scorer, Zero& zero, const Mesh& mesh);
+// Scores of every task; nothing if interrupted.
+std::optional<std::vector<ScoredTask>> score_tasks(std::span<const EvalTask> tasks, Scorer& scorer,
+                                                   Zero& zero, const Mesh& mesh);
 
 // The score of each request, equal on every rank; empty if a signal to any rank interrupted the work. passes:
 // this rank's, by passes_of_rank(). progress: receives the tokens of completed passes. All ranks together.

@@ -1,6 +1,6 @@
-// Room train/score: scores of tasks: task files, requests, passes over the model, answers, accuracies.
-// Called by train/run for --evaluate and eval.tasks; train/log writes the results.
-// The room knows log probabilities of tokens. It knows no checkpoint and no file of a run.
+// Room train/score: scores of tasks: task files, requests, passes over the model, answers, results.
+// Called by train_gpt.cu and train/run; train/log writes a result by write_result().
+// The room knows log probabilities of tokens. It knows no checkpoint and no step of training.
 //
 // Tasks: questions with answers to choose from, as a JSON lines file. data/README.md has the format.
 #pragma once
@@ -30,11 +30,19 @@ struct Document {
     std::vector<int64_t> lines = {};        // line of each choice in the file
 };
 
+// A continuation as tokens, by requests.h.
+struct Request {
+    int document;
+    std::vector<int32_t> tokens;        // context and continuation
+    int scored;                         // number of continuation tokens, at the end of `tokens`
+};
+
 struct EvalTask {
     std::string name, path = {};
     Rule accuracy = Rule::Sum;              // the rule behind the result `accuracy`
     std::optional<Rule> accuracy_norm = {}; // the rule behind `accuracy_norm`; empty: no such result
     std::vector<Document> documents = {};
+    std::vector<Request> requests = {};     // by load_tasks(), which drops the contexts
 };
 
 // Reads a file, or FOLDER/NAME.jsonl by its name. limit: documents to read; 0: all. A missing or invalid file

@@ -4,6 +4,7 @@
 #include "llmc/comm/transport/launch.h"
 #include "llmc/train/run/generate.h"
 #include "llmc/train/run/run_data.h"
+#include "llmc/train/score/scores.h"
 #include "test/bytes_tokenizer.h"
 #include "test/lattice_point.h"
 #include "test/walks.h"

@@ -1,6 +1,6 @@
 // The rules, by hand.
 #include "llmc/base/json_value.h"
-#include "llmc/train/score/answers.h"
+#include "llmc/train/score/results.h"
 #include "llmc/train/score/task.h"
 #include "test/test.h"
 
@@ -27,7 +27,7 @@ TEST(each_rule_divides_by_its_own_length) {
     for (const Case& c : cases) {
         const vector<Score> scores = {{c.logprobs[0], 2, true}, {c.logprobs[1], 4, false},
                                       {c.logprobs[2], 6, false}};
-        const int chosen = answers_of(task_of(c.rule, texts), scores)[0].chosen;
+        const int chosen = choose(c.rule, task_of(c.rule, texts).documents[0], scores);
         EXPECT(chosen == c.chosen, "%s: %d chosen, expected %d", kRules[size_t(c.rule)], chosen, c.chosen);
     }
 }
@@ -37,7 +37,7 @@ TEST(what_is_not_a_number_is_not_chosen) {
     const EvalTask t = task_of(Rule::Sum, {"a", "b", "c"});
     const auto chosen = [&](double a, double b, double c) {
         const vector<Score> scores = {{a, 1, false}, {b, 1, false}, {c, 1, false}};
-        return answers_of(t, scores)[0].chosen;
+        return choose(Rule::Sum, t.documents[0], scores);
     };
     EXPECT(chosen(NAN, NAN, NAN) == -1 && chosen(NAN, -3, -2) == 2 && chosen(-3, NAN, -3) == 0 &&
                chosen(-INFINITY, -INFINITY, NAN) == 0, "%d", chosen(NAN, NAN, NAN));
@@ -47,7 +47,7 @@ TEST(greedy_is_right_where_each_token_is_the_likeliest) {
     const EvalTask t = task_of(Rule::Greedy, {" end"});
     for (const bool greedy : {true, false}) {
         const vector<Score> scores = {{-1, 1, greedy}};
-        const TaskResult r = result_of(t, answers_of(t, scores));
+        const TaskResult r = judge(t, scores).result;
         EXPECT(r.correct == greedy && r.chance == 0, "%d correct, chance %g", int(r.correct), r.chance);
     }
 }
@@ -59,8 +59,7 @@ TEST(a_result_counts_documents) {
                            .continuations = {"a", "b", "c", "d"}});
     const vector<Score> scores = {{-2, 1, true}, {-3, 1, true}, {-3, 1, true}, {-2, 1, true}, {-1, 1, true},
                                   {-4, 1, true}};
-    const vector<TaskAnswer> answers = answers_of(t, scores);
-    const TaskResult r = result_of(t, answers);
+    const auto [r, text] = judge(t, scores);
     EXPECT(r.documents == 2 && r.correct == 1 && r.correct_norm == 2, "%d and %d right", int(r.correct),
            int(*r.correct_norm));
     EXPECT_NEAR(r.chance, (1. / 2 + 1. / 4) / 2, 1e-15);
@@ -70,7 +69,6 @@ TEST(a_result_counts_documents) {
     const Json v = parse_json(row.str());
     EXPECT(v.at("accuracy").number() == 0.5 && v.at("correct_norm").integer() == 2 &&
            v.at("stderr").number() == 0.5 && v.at("stderr_norm").number() == 0, "%s", row.str().c_str());
-    const string text = text_of_answers(t, answers, scores);
     EXPECT(text == "{\"doc_id\":4,\"label\":1,\"chosen\":0,\"chosen_norm\":1,\"logprob\":[-2.0,-3.0],"
                    "\"tokens\":[1,1],\"greedy\":[true,true]}\n"
                    "{\"doc_id\":\"x\",\"label\":2,\"chosen\":2,\"chosen_norm\":2,"

@@ -191,9 +191,8 @@ TEST(a_common_suffix_is_scored_behind_each_context) {
     }
     // the context that leads better to the suffix is chosen
     const vector<Score> scores = {{-9, 10, false}, {-8, 10, false}, {-5, 9, false}, {-5, 9, false}};
-    const vector<TaskAnswer> answers = answers_of(task, scores);
-    EXPECT(answers[0].chosen == 1 && answers[1].chosen == 0 && result_of(task, answers).correct == 2,
-           "%d and %d are chosen", answers[0].chosen, answers[1].chosen);
+    const ScoredTask scored = judge(task, scores);
+    EXPECT(scored.result.correct == 2, "%s", scored.answers.c_str());
 }
 
 static int64_t tokens_of_all(const vector<PassGroup>& groups) {

@@ -1,35 +1,29 @@
-#include "llmc/train/log/tasks.h"
+#include "llmc/train/score/results.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "llmc/base/console.h"
 #include "llmc/base/files.h"
 #include "llmc/base/output_file.h"
-#include "llmc/base/json.h"
 #include "llmc/io/files/rows.h"
-#include "llmc/model/score_pass.h"
 
-inline namespace logs {
+inline namespace scores {
 
-std::vector<LoadedTask> load_tasks(const Config& cfg, const std::optional<Tokenizer>& tokenizer) {
-    CHECK_INPUT(cfg.eval.tasks.empty() || tokenizer, "eval.tasks needs a tokenizer; give "
-                "--data.tokenizer=PATH");
-    const int most = std::min(cfg.model.context, kMostScored);
-    std::vector<LoadedTask> tasks;
-    for (const std::string& name : cfg.eval.tasks) {
-        EvalTask task = load_task(name, cfg.eval.task_folder, cfg.eval.task_limit);
-        for (const LoadedTask& other : tasks)
-            CHECK_INPUT(other.task.name != task.name, "eval.tasks: two tasks are named '{}'", task.name);
-        std::vector<Request> requests = requests_of(task, *tokenizer, most);
-        for (Document& document : task.documents) document.contexts.clear();    // the requests have them
-        tasks.push_back({std::move(task), std::move(requests)});
-    }
-    return tasks;
+double standard_error(double accuracy, int64_t documents) {
+    return std::sqrt(accuracy * (1 - accuracy) / double(documents - 1));
 }
 
-void write_result(const std::string& run_dir, int64_t step, const TaskResult& result,
-                  const std::string& answers) {
+void add_to_row(JsonLine& row, const TaskResult& r) {
+    row.add("task", r.task).add("documents", r.documents).add("correct", r.correct)
+        .add("accuracy", r.accuracy()).add("stderr", standard_error(r.accuracy(), r.documents))
+        .add("chance", r.chance);
+    if (r.correct_norm)
+        row.add("correct_norm", *r.correct_norm).add("accuracy_norm", r.accuracy_norm())
+            .add("stderr_norm", standard_error(r.accuracy_norm(), r.documents));
+}
+
+void write_result(const std::string& run_dir, int64_t step, const ScoredTask& scored) {
+    const TaskResult& result = scored.result;
     const std::string path = run_dir + "/evals.jsonl", folder = run_dir + "/answers";
     JsonLine row("task");
     add_to_row(row.add("step", step), result);
@@ -41,7 +35,7 @@ void write_result(const std::string& run_dir, int64_t step, const TaskResult& re
     };
     warn("scores", path, try_append_row(path, row.str()));
     const std::string reason = try_own_folder(folder), file = folder + "/" + result.task + ".jsonl";
-    if (reason.empty()) warn("answers", file, try_replace_file(file, answers));
+    if (reason.empty()) warn("answers", file, try_replace_file(file, scored.answers));
     else warn("answers", run_dir, reason);
 }
 
@@ -95,15 +89,15 @@ static void add_rows(std::vector<std::vector<std::string>>& rows, const Json& re
     }
 }
 
-std::string published_scores(std::span<const LoadedTask> tasks, const std::string& path) {
+std::string published_scores(std::span<const EvalTask> tasks, const std::string& path) {
     if (!file_exists(path)) return "";
     std::vector<std::vector<std::string>> rows;
     try {
         const Json references = parse_json(read_file(path));
-        for (const LoadedTask& t : tasks) {
-            add_rows(rows, references, t.task.name, t.task.accuracy, "accuracy");
-            if (t.task.accuracy_norm)
-                add_rows(rows, references, t.task.name, *t.task.accuracy_norm, "normalized");
+        for (const EvalTask& t : tasks) {
+            add_rows(rows, references, t.name, t.accuracy, "accuracy");
+            if (t.accuracy_norm)
+                add_rows(rows, references, t.name, *t.accuracy_norm, "normalized");
         }
     } catch (const std::exception& e) {
         warning("{}: {}; no published scores are shown", path, e.what());
@@ -112,4 +106,4 @@ std::string published_scores(std::span<const LoadedTask> tasks, const std::strin
     return rows.empty() ? "" : "\npublished, in % (" + path + " has the sources)\n" + table(rows, "lll");
 }
 
-}  // namespace logs
+}  // namespace scores
