@@ -46,10 +46,7 @@ int write_folder(const std::string& init, uint64_t largest, const std::string& f
     Model model(cfg, Mesh(), 1, true);
     model.allocate();
     load_weights(model.shards, init);
-    const auto read = [&](const Tensor& t) {
-        const std::vector<real> values = whole_tensor(model.shards, t);
-        return std::vector<float>(values.begin(), values.end());
-    };
+    const auto read = [&](const Tensor& t) { return whole_in_fp32(model.shards, t); };
     export_to({.shape = cfg.model, .layout = model.shards.layout, .read = read, .tokenizer = nullptr,
                .bf16 = false, .largest_file = largest}, "hf:" + folder);
     return kExitDone;

@@ -79,10 +79,7 @@ struct Tiny {
 
     // Reads a tensor, for exports.
     auto reads() const {
-        return [this](const Tensor& t) {
-            const std::vector<real> values = whole(t);
-            return std::vector<float>(values.begin(), values.end());
-        };
+        return [this](const Tensor& t) { return whole_in_fp32(model.shards, t); };
     }
 
     // Weights far from the initialisation: attention and activation have an effect.

@@ -206,11 +206,6 @@ static std::vector<double> some_logits(Model& model, const Config& cfg) {
     return {row.begin(), row.end()};
 }
 
-static std::vector<float> whole_in_fp32(const Shards& shards, const Tensor& t) {
-    const std::vector<real> values = whole_tensor(shards, t);
-    return {values.begin(), values.end()};
-}
-
 // The weights become those that the export holds.
 static void round_as_exported(Shards& shards, const std::string& to) {
     const auto round = format_of(to)->round;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "llmc/base/check.h"
 #include "llmc/base/guard/progress_page.h"
@@ -14,11 +15,11 @@ static void take_widened(real* out, const floatX* from, size_t count) {
     std::copy(values.begin(), values.end(), out);
 }
 
-// An element is given by its owner and zero bits elsewhere: a sum of integers brings every bit pattern over.
-void export_tensor(const Shards& shards, const Tensor& whole, size_t first, size_t count, real* out) {
+// `count` elements of the whole tensor of t's name from `first` on. An element is given by its owner and zero
+// bits elsewhere: a sum of integers brings every bit pattern over.
+static void export_slice(const Shards& shards, const Tensor& whole, size_t first, size_t count, real* out) {
     beat();
     using Bits = std::conditional_t<sizeof(real) == 8, int64_t, int32_t>;
-    CHECK(count <= kExport || shards.mesh.world.size == 1, "export of {} elements at once", count);
     std::fill(out, out + count, real(0));
     const StateSlot* const masters = shards.masters();
     if (const Tensor* const t = shards.tensor_here(whole.name)) {
@@ -35,24 +36,35 @@ void export_tensor(const Shards& shards, const Tensor& whole, size_t first, size
     shards.mesh.world.all_reduce(reinterpret_cast<Bits*>(out), count);
 }
 
-std::vector<real> whole_tensor(const Shards& shards, const Tensor& t) {
-    std::vector<real> values(t.param.whole());
-    for (Interval rest{0, values.size()}; !rest.empty();) {
+// Calls f(values) for slices of the tensor, in order.
+template <class F> static void for_each_slice(const Shards& shards, const Tensor& t, F&& f) {
+    std::vector<real> values;
+    for (Interval rest{0, t.param.whole()}; !rest.empty();) {
         const auto [first, n] = rest.take(kExport);
-        export_tensor(shards, t, first, n, &values[first]);
+        values.resize(n);
+        export_slice(shards, t, first, n, values.data());
+        f(std::as_const(values));
     }
-    return values;
 }
 
+template <class T> static std::vector<T> whole_as(const Shards& shards, const Tensor& t) {
+    std::vector<T> whole;
+    whole.reserve(t.param.whole());
+    for_each_slice(shards, t, [&](const std::vector<real>& values) {
+        whole.insert(whole.end(), values.begin(), values.end());
+    });
+    return whole;
+}
+
+std::vector<real> whole_tensor(const Shards& shards, const Tensor& t) { return whole_as<real>(shards, t); }
+std::vector<float> whole_in_fp32(const Shards& shards, const Tensor& t) { return whole_as<float>(shards, t); }
+
 static bool all_finite(const Shards& shards, const Tensor& t) {
-    std::vector<real> values;
-    for (size_t first = 0; first < t.param.whole(); first += values.size()) {
-        values.resize(std::min(kExport, t.param.whole() - first));
-        export_tensor(shards, t, first, values.size(), values.data());
-        for (const real v : values)
-            if (!std::isfinite(v)) return false;
-    }
-    return true;
+    bool finite = true;
+    for_each_slice(shards, t, [&](const std::vector<real>& values) {
+        for (const real v : values) finite &= std::isfinite(v);
+    });
+    return finite;
 }
 
 void end_not_finite(const Shards& shards, const std::string& what) {

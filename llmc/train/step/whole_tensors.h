@@ -5,12 +5,11 @@
 
 namespace PRECISION::inline step {
 
-inline constexpr size_t kExport = 65536;       // most elements of export_tensor() among several ranks
+inline constexpr size_t kExport = 65536;       // most elements that ranks exchange at once
 
-// `count` elements of the whole tensor of t's name from `first` on, of the masters if kept. Every rank gets
-// every element.
-void export_tensor(const Shards& shards, const Tensor& t, size_t first, size_t count, real* out);
+// The elements of the whole tensor of t's name, of the masters if kept, on every rank.
 std::vector<real> whole_tensor(const Shards& shards, const Tensor& t);
+std::vector<float> whole_in_fp32(const Shards& shards, const Tensor& t);
 
 // For a text or a score that cannot be computed: exit code 77 and the first tensor with NaN or infinity.
 // what: was to be computed.
