@@ -34,7 +34,7 @@ FAST_MATH = re.compile(r"-f(fast-math|unsafe-math-optimizations|finite-math-only
 LAUNCH_HELPER = "llmc/ops/cuda/device/runtime."
 TOUR = "llmc/README.md"
 PARSER = "llmc/base/json_events.cpp"        # 4 s to compile
-SELF = ("dev/check.py", "test/train/run/scripts.cpp")
+SELF = ("dev/check.py", "test/train/run/house_rules.cpp")
 
 
 def files_of(root):

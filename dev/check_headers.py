@@ -1,7 +1,9 @@
-"""The rules of dev/check.py between headers: no circles of includes, no two headers of the same name, and a
-header compiles by itself (files that are compiled together hide that a header needs another)."""
+"""The rules of dev/check.py between headers: no circles of includes, no two headers of the same name, a text
+about each room, and a header compiles by itself (files compiled together hide that it needs another)."""
 import os
 import re
+
+from check_rooms import mistakes_of_texts
 
 INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
 SYSTEM = re.compile(r"\s*#\s*include\s+<([^>]+)>")
@@ -30,6 +32,7 @@ class Headers:
         self.named = {}             # (llmc or test, base name): headers
         self.files = {}             # file: ([header of the tree], {standard header})
         self.used = {}              # header with an include guard: {name in std: line}
+        self.of_rooms = {}          # header of llmc/: lines
 
     def add(self, path, lines):
         tree, base = path.split("/")[0], os.path.basename(path)
@@ -44,6 +47,8 @@ class Headers:
             self.named.setdefault((tree, base), []).append(path)
         if tree != "llmc":
             return
+        if path.endswith(".h"):
+            self.of_rooms[path] = lines
         module = os.path.splitext(path)[0]
         included = self.modules.setdefault(module, {})
         for i, line in enumerate(lines, 1):
@@ -103,6 +108,7 @@ class Headers:
                     yield path, line, "include", f"std::{name} without #include <{header}>"
 
     def violations(self):
+        yield from mistakes_of_texts(self.of_rooms)
         yield from self.missing()
         yield from self.circles()
         yield from self.names()

@@ -1,5 +1,6 @@
-"""The rooms of llmc/ for dev/check.py: which there are, in which order, their namespaces, their files."""
+"""The rooms of llmc/ for dev/check.py: which there are, their order, first headers, namespaces, files."""
 import collections
+import itertools
 import os
 import re
 
@@ -17,6 +18,8 @@ HOUSE = {
 }
 FLOORS = list(HOUSE)
 ROOM_FILES = 25
+TEXT_LINES = 10
+CALLERS, LIMITS = re.compile(r"\bcall(s|ed)?\b", re.I), re.compile(r"\bknows? no\b|\bnot know\b")
 # A room's namespace is inline. It has the name of the folder except here, where a function of C or of ours
 # has that name. `ops` is the backend of a build; ops/decl is included in the namespaces of the backends.
 NAMESPACES = {"explore": "explorer", "log": "logs", "plan": "plans", "run": "runs", "save": "saves",
@@ -35,6 +38,31 @@ def too_large(paths):
     for folder, count in sorted(files.items()):
         if (folder + "/").startswith("llmc/") and count > ROOM_FILES:
             yield folder, 1, "rooms", f"{count} files, at most {ROOM_FILES}; split it by subject"
+
+
+def mistakes_of_texts(headers):
+    """A text about each room is at the top of one header: purpose, callers, what the room may not know.
+    headers: {path: lines}."""
+    rooms = {}
+    for path, lines in sorted(headers.items()):
+        first = rooms.setdefault(os.path.dirname(path), [])
+        if not lines or not lines[0].startswith("// Room "):
+            continue
+        first.append(path)
+        text = list(itertools.takewhile(lambda line: line.startswith("// "), lines))
+        words, name = " ".join(line[3:] for line in text), os.path.dirname(path)[len("llmc/"):]
+        if not words.startswith(f"Room {name}: "):
+            yield path, 1, "first header", f"expected '// Room {name}: ', then what the room is for"
+        if len(text) > TEXT_LINES:
+            yield path, TEXT_LINES + 1, "first header", f"more than {TEXT_LINES} lines about the room"
+        if not CALLERS.search(words):
+            yield path, 1, "first header", "does not say who calls the room: 'Called by ...'"
+        if not LIMITS.search(words):
+            yield path, 1, "first header", "does not say what the room may not know: 'It knows no ...'"
+    for room, first in rooms.items():
+        if len(first) != 1:
+            found = ", ".join(first) or "none of its headers"
+            yield room, 1, "first header", f"one header begins with a text about the room: found {found}"
 
 
 def namespace_of(path):

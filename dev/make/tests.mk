@@ -2,8 +2,8 @@
 # without main(). $(BUILD)/test/NAME is a link to the binary: started by that name, the binary runs the tests of
 # NAME.cpp alone. Benches and tools in dev/ are binaries of their own.
 
-OF_SCRIPTS   := data_scripts emulator_cute explore_page gpu_check libraries page quickstart report_scripts \
-                script_inputs scripts
+OF_SCRIPTS   := data_scripts emulator_cute explore_page gpu_check house_rules libraries page quickstart \
+                report_scripts script_inputs scripts
 OVER_KERNELS := emulated_meshes emulated_nccl_runs emulated_trace emulated_trainer # over the emulated kernels
 # under sanitizers neither the trainer over the emulated kernels, the host's code once more, nor scripts
 NOT_HERE     := $(if $(SANITIZE),emulated_% $(OF_SCRIPTS)) $(if $(filter cuda,$(DEVICE)),emulat%) \

@@ -1,5 +1,5 @@
 // Room base/config: every setting of a run: default, meaning, limits; reads, checks and prints settings.
-// Rooms above base read settings. The room does not know their use, and no device.
+// Called by main(); rooms above base read the settings. The room does not know their use, and no device.
 // A section is a struct; its visit(f) lists the settings. JSON, the command line, --help, the echo of the
 // resolved config and checkpoints use the list: a new setting is a member and a line of visit.
 #pragma once

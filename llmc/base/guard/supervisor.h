@@ -1,5 +1,5 @@
 // Room base/guard: ends a job that hangs or dies, with one error line; receives signals.
-// main() starts the supervisor. Every room with long work reports progress by beat() and phase().
+// main() calls supervise(). Every room with long work reports progress by beat() and phase().
 // The room knows ranks, phases and steps by their numbers. It does not know what a phase computes.
 //
 // A process that watches the program: reports the cause of death of its child, and kills a hung child.

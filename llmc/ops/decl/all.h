@@ -1,5 +1,5 @@
 // Room ops/decl: each operation once: formula, arguments with shapes, cost. README.md has the conventions.
-// ops/ops.h includes the list below in the namespace of each backend.
+// Called through ops::. ops/ops.h includes the list below in the namespace of each backend.
 // The room knows no kernel: files of the same names in ops/cpu and ops/cuda compute.
 #include "llmc/ops/decl/adamw.h"
 #include "llmc/ops/decl/attention.h"

@@ -1,5 +1,5 @@
 // Room train/explore: the page of --explore: settings as sliders, drawings of memory, step and speed.
-// Called by main(). The planner computes every number; the room knows settings and answers.
+// Called by main(). The room knows settings and the planner's answers. It knows no formula of time or memory.
 //
 // The program behind --explore: a page to plan with.
 #pragma once

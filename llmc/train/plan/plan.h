@@ -1,6 +1,6 @@
 // Room train/plan: memory, time and cost of a run before there is a machine; the search for a mesh.
 // Called by main() for --plan, and by train/explore.
-// The room walks the run's own Model. It lists no tensor and no buffer.
+// The room walks the run's own Model. It knows no tensor and no buffer by name.
 //
 // The program --plan: memory, time and the best mesh of a config. Allocates no model memory, except with
 // cluster.gpu=auto, which measures real steps when no stored measurement matches.

@@ -1,6 +1,6 @@
 // Room train/price: seconds of a step on a machine, measured or described: ops, collectives, stages.
 // Called by train/plan and train/explore.
-// The room prices the walk of a real step. It lists no op and no shape of the model.
+// The room prices the walk of a real step. It knows no list of ops and no shape of the model.
 //
 // A machine: what its devices and links are worth, from a file of scripts/machines/ and the settings
 // cluster.*.

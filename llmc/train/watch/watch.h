@@ -1,5 +1,5 @@
 // Room train/watch: the pages of --watch and --report: curves, ranks, scores of the runs below a folder.
-// Called by main(). The room knows a run by its files alone, and changes none of them.
+// Called by main(). It knows runs by their files, and changes none. It knows no live process.
 //
 // The program behind --watch: a page of all runs below a folder.
 #pragma once
