@@ -24,7 +24,7 @@ inline std::vector<string> lines(const string& text) {
 
 inline Config small(const string& name) {
     Config c;
-    c.run.dir = test::temporary_directory() + "/" + name;
+    c.run.dir = test::folder(name);
     c.model = {.layers = 2, .heads = 2, .channels = 64, .context = 64};
     c.train = {.steps = 200, .batch_tokens = 512};
     return c;

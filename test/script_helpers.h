@@ -13,11 +13,9 @@ inline std::string python() {
     return p && *p ? p : "/usr/bin/python3";
 }
 
-inline bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
-
 // A folder of this name, made.
 inline std::string made(const std::string& name) {
-    const std::string path = test::temporary_directory() + "/" + name;
+    const std::string path = test::folder(name);
     std::filesystem::create_directories(path);
     return path;
 }

@@ -76,6 +76,8 @@ double largest_difference(const std::vector<T>& a, const std::vector<T>& b, doub
 
 }  // namespace test
 
+inline bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
 #define TEST_STRING(x) #x
 #define TEST_NAME(x) TEST_STRING(x)
 #ifdef PRECISION

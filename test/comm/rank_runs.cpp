@@ -12,7 +12,6 @@ namespace fs = std::filesystem;
 using namespace test;
 using std::string;
 
-static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
 static bool no_mpi() {
     return run("command -v mpirun").code != 0 || !has(run("./train_gpt --version").out, "MPI");
 }

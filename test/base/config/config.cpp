@@ -10,7 +10,7 @@
 using std::string;
 
 static string write_file(const string& name, const string& text) {
-    const string path = test::temporary_directory() + "/" + name;
+    const string path = test::folder(name);
     std::ofstream(path, std::ios::binary) << text;
     return path;
 }

@@ -7,8 +7,6 @@
 using namespace test;
 using std::string;
 
-static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
-
 // Exit code 78, and a message with every word.
 static void refused(const string& args, std::vector<string> words, string config = "") {
     static int count = 0;

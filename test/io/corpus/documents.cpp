@@ -16,11 +16,12 @@
 #include "llmc/io/files/shard.h"
 #include "test/test.h"
 
+using test::folder;
+
 static const std::string kData = "test/data/tokenizer/";
-static std::string path_of(const std::string& name) { return test::temporary_directory() + "/" + name; }
 
 static std::string gzip(const std::string& text) {
-    const std::string path = path_of("packed");
+    const std::string path = folder("packed");
     gzFile f = gzopen(path.c_str(), "wb");
     gzwrite(f, text.data(), unsigned(text.size()));
     gzclose(f);
@@ -59,10 +60,10 @@ static std::vector<Document> documents_of(const std::vector<std::string>& inputs
 TEST(position_of_packed_text_with_validation) {
     std::string text;
     for (uint64_t i = 0; text.size() < (6 << 20); i++) text += std::to_string(philox(1, 2, i).x[0]) + "\n";
-    write_file(path_of("p1.txt.gz"), gzip(text));
-    write_file(path_of("p2.txt"), text);
-    DocumentReader reader({path_of("p1.txt.gz"), path_of("p2.txt")}, 0.1, test::temporary_directory());
-    const uint64_t packed = size_of_file(open_read(path_of("p1.txt.gz")).fd, "p1");
+    write_file(folder("p1.txt.gz"), gzip(text));
+    write_file(folder("p2.txt"), text);
+    DocumentReader reader({folder("p1.txt.gz"), folder("p2.txt")}, 0.1, test::temporary_directory());
+    const uint64_t packed = size_of_file(open_read(folder("p1.txt.gz")).fd, "p1");
     EXPECT(reader.total_bytes == packed + text.size(), "%llu", (unsigned long long)reader.total_bytes);
     std::vector<uint64_t> positions;
     size_t spooling = 0;
@@ -82,13 +83,13 @@ TEST(position_of_packed_text_with_validation) {
 
 TEST(every_kind_of_input_gives_the_same_text) {
     const std::string text = read_file(kData + "corpus.txt");
-    write_file(path_of("a.txt"), text);
-    write_file(path_of("a.txt.gz"), gzip(text.substr(0, 5000)) + gzip(text.substr(5000)));      // two members
-    write_file(path_of("a.txt.zst"), zstd(text.substr(0, 7)) + zstd(text.substr(7)));
+    write_file(folder("a.txt"), text);
+    write_file(folder("a.txt.gz"), gzip(text.substr(0, 5000)) + gzip(text.substr(5000)));      // two members
+    write_file(folder("a.txt.zst"), zstd(text.substr(0, 7)) + zstd(text.substr(7)));
     for (const size_t chunk : {16, 1000, 1 << 18}) {
         for (const double f : {0.0, 0.1}) {
             for (const char* name : {"a.txt", "a.txt.gz", "a.txt.zst"}) {
-                const auto got = documents_of({path_of(name)}, f, chunk);
+                const auto got = documents_of({folder(name)}, f, chunk);
                 EXPECT(got.size() == 1 && got[0].train + got[0].val == text && got[0].has_val == (f > 0),
                        "%s, chunks of %zu", name, chunk);
                 if (f > 0)
@@ -97,7 +98,7 @@ TEST(every_kind_of_input_gives_the_same_text) {
             }
         }
     }
-    const auto both = documents_of({path_of("a.tx*"), path_of("a.txt")}, 0, 1000);
+    const auto both = documents_of({folder("a.tx*"), folder("a.txt")}, 0, 1000);
     EXPECT(both.size() == 4, "%zu documents of a glob and a file", both.size());
 }
 
@@ -106,17 +107,17 @@ TEST(every_kind_of_input_gives_the_same_text) {
 TEST(text_without_white_space) {
     std::string text;
     for (int i = 0; i < 4000; i++) text += "ab12\xc3\xa9.";
-    write_file(path_of("nowhere.txt"), text);
-    DocumentReader reader({path_of("nowhere.txt")}, 0, ".");
+    write_file(folder("nowhere.txt"), text);
+    DocumentReader reader({folder("nowhere.txt")}, 0, ".");
     reader.chunk_bytes = 500, reader.max_word = 900;
     std::string read;
     for (TextChunk chunk; reader.next(chunk); read.append(chunk.text.data(), chunk.size))
         EXPECT(chunk.size <= 1500, "a chunk of %zu bytes", chunk.size);
     EXPECT(read == text, "%zu bytes of %zu", read.size(), text.size());
     for (const size_t letters : {900, 1500}) {
-        write_file(path_of("word.txt"), "words and " + std::string(letters, 'a') + " words");
+        write_file(folder("word.txt"), "words and " + std::string(letters, 'a') + " words");
         const Fatal f = test::fatal_of([&] {
-            DocumentReader words({path_of("word.txt")}, 0, ".");
+            DocumentReader words({folder("word.txt")}, 0, ".");
             words.chunk_bytes = 100, words.max_word = 1000;
             for (TextChunk chunk; words.next(chunk);) continue;
         });
@@ -130,11 +131,11 @@ TEST(json_lines) {
         "{\"text\": \"one\\ntwo\\n\"}\n\n  {\"id\": [1, {\"text\": \"no\"}], \"text\": "
         "\"\\u00e9\\ud83d\\ude00\", \"b\": null}\r\n"
         "{\"text\": \"\"}\n{\"text\": \"no newline at the end\"}";
-    write_file(path_of("a.jsonl"), rows);
-    write_file(path_of("a.jsonl.gz"), gzip(rows));
+    write_file(folder("a.jsonl"), rows);
+    write_file(folder("a.jsonl.gz"), gzip(rows));
     for (const char* name : {"a.jsonl", "a.jsonl.gz"}) {
         for (const size_t chunk : {5, 1 << 18}) {
-            const auto got = documents_of({path_of(name)}, 0, chunk);
+            const auto got = documents_of({folder(name)}, 0, chunk);
             EXPECT(got.size() == 3, "%zu: a text without a character is no document", got.size());
             EXPECT(got[0].train == "one\ntwo\n" && got[1].train == "\xc3\xa9\xf0\x9f\x98\x80" &&
                    got[2].train == "no newline at the end");
@@ -144,8 +145,8 @@ TEST(json_lines) {
 
 static void refused(const std::string& name, const std::string& content,
                     const std::vector<std::string>& words) {
-    write_file(path_of(name), content);
-    const Fatal f = test::fatal_of([&] { documents_of({path_of(name)}, 0, 1 << 18); });
+    write_file(folder(name), content);
+    const Fatal f = test::fatal_of([&] { documents_of({folder(name)}, 0, 1 << 18); });
     EXPECT(f.code == kExitConfig, "%s: exit code %d", name.c_str(), f.code);
     for (const auto& w : words)
         EXPECT(std::string(f.what()).find(w) != std::string::npos, "no \"%s\" in: %s", w.c_str(), f.what());
@@ -168,19 +169,19 @@ TEST(bad_inputs_are_named) {
 
 TEST(threads_and_chunks_change_no_byte) {
     const std::string text = read_file(kData + "corpus.txt") + read_file(kData + "hard.txt");
-    write_file(path_of("many.txt"), text);
+    write_file(folder("many.txt"), text);
     std::string rows;
     for (size_t i = 0; i < 40; i++)
         rows += "{\"text\": \"row " + std::to_string(i) + "\\nof some\\nlines\"}\n";
-    write_file(path_of("many.jsonl"), rows);
+    write_file(folder("many.jsonl"), rows);
     const Tokenizer t = Tokenizer::load(kData + "hf.json");
     std::vector<std::string> first;
     for (const int threads : {1, 2, 5}) {
         for (const size_t chunk : {100, 4000, 1 << 18}) {
-            DocumentReader reader({path_of("many.txt"), path_of("many.jsonl")}, 0.2,
+            DocumentReader reader({folder("many.txt"), folder("many.jsonl")}, 0.2,
                                   test::temporary_directory());
             reader.chunk_bytes = chunk;
-            const EncodeResult r = encode_set(t, reader, {path_of("set"), 5000, threads});
+            const EncodeResult r = encode_set(t, reader, {folder("set"), 5000, threads});
             std::vector<std::string> bytes;
             for (const auto& path : r.shards) bytes.push_back(read_file(path));
             EXPECT(r.documents == 41 && r.shards.size() > 3, "%llu documents, %zu shards",
@@ -189,10 +190,10 @@ TEST(threads_and_chunks_change_no_byte) {
             EXPECT(bytes == first, "%d threads, chunks of %zu", threads, chunk);
         }
     }
-    const auto before = glob_files(path_of("set_*.bin")).size();
-    DocumentReader reader({path_of("many.jsonl")}, 0, test::temporary_directory());
-    const EncodeResult r = encode_set(t, reader, {path_of("set"), 1000000, 1});
-    EXPECT(before > 3 && glob_files(path_of("set_*.bin")) == r.shards, "shards of the set before are gone");
+    const auto before = glob_files(folder("set_*.bin")).size();
+    DocumentReader reader({folder("many.jsonl")}, 0, test::temporary_directory());
+    const EncodeResult r = encode_set(t, reader, {folder("set"), 1000000, 1});
+    EXPECT(before > 3 && glob_files(folder("set_*.bin")) == r.shards, "shards of the set before are gone");
 }
 
 // <|endoftext|> is the only added token of hf.tiktoken.
@@ -210,7 +211,7 @@ TEST(names_of_added_tokens_become_ids_where_asked) {
 }
 
 TEST(command_line) {
-    const std::string t = " --tokenizer=" + kData + "hf.tiktoken", out = path_of("cli");
+    const std::string t = " --tokenizer=" + kData + "hf.tiktoken", out = folder("cli");
     const auto ids = test::run("./tokenize ids" + t + " " + kData + "hard.txt");
     EXPECT(ids.code == 0 && ids.out == read_file(kData + "hard.ids"), "exit %d %s", ids.code,
            ids.err.c_str());
@@ -228,19 +229,19 @@ TEST(command_line) {
     const auto info = test::run("./tokenize info " + out + "_train_000000.bin");
     EXPECT(info.out.find("vocabulary 1500") != std::string::npos, "%s", info.out.c_str());
 
-    const std::string comma = "'" + path_of("a, b.txt") + "'";
+    const std::string comma = "'" + folder("a, b.txt") + "'";
     const auto commas = test::run("cp " + kData + "hard.txt " + comma + "; ./tokenize ids" + t + " " + comma);
     EXPECT(commas.code == 0 && commas.out == ids.out, "exit %d %s", commas.code, commas.err.c_str());
     // a prefix is a name: nobody else's shards go, and its own of an earlier set do
-    const std::string odd = path_of("v[1]"), theirs = path_of("v1_val_000000.bin");
+    const std::string odd = folder("v[1]"), theirs = folder("v1_val_000000.bin");
     write_file(theirs, "not ours");
     test::run("./tokenize encode" + t + " --val=0.1 '--out=" + odd + "' " + kData + "hard.txt");
     const auto fewer = test::run("./tokenize encode" + t + " '--out=" + odd + "' " + kData + "hard.txt");
     EXPECT(fewer.out.find("1 older shard of " + odd) != std::string::npos, "%s", fewer.out.c_str());
     EXPECT(read_file(theirs) == "not ours" && access((odd + "_val_000000.bin").c_str(), F_OK) != 0);
 
-    write_file(path_of("two.jsonl"), "{\"text\": \"a<|endoftext|>\"}\n{\"text\": \"b\"}\n");
-    test::run("./tokenize encode" + t + " --out=" + out + " " + path_of("two.jsonl"));
+    write_file(folder("two.jsonl"), "{\"text\": \"a<|endoftext|>\"}\n{\"text\": \"b\"}\n");
+    test::run("./tokenize encode" + t + " --out=" + out + " " + folder("two.jsonl"));
     EXPECT(test::run("./tokenize decode" + t + " " + out + "_train_000000.bin").out ==
            "a<|endoftext|><|endoftext|>b");
 

@@ -10,13 +10,13 @@
 #include "llmc/io/corpus/documents.h"
 #include "test/test.h"
 
+using test::folder;
+
 static const std::string kData = "test/data/tokenizer/", kRanks = " --tokenizer=" + kData + "hf.tiktoken ";
-static std::string path_of(const std::string& name) { return test::temporary_directory() + "/" + name; }
-static bool has(const std::string& text, const std::string& word) { return text.find(word) != text.npos; }
 
 static uint64_t cut_of(const std::string& text, double fraction, uint64_t begin = 0) {
-    write_file(path_of("cut"), text);
-    return validation_cut(open_read(path_of("cut")).fd, begin, text.size(), fraction, "cut");
+    write_file(folder("cut"), text);
+    return validation_cut(open_read(folder("cut")).fd, begin, text.size(), fraction, "cut");
 }
 
 TEST(the_cut_is_at_a_line_or_a_word) {
@@ -60,9 +60,9 @@ TEST(documents_for_validation_are_whole_and_f_of_all) {
         text.replace(text.find('\n'), 1, "\\n");
         rows += "{\"text\": \"" + text + "\"}\n";
     }
-    write_file(path_of("many.jsonl"), rows);
+    write_file(folder("many.jsonl"), rows);
     for (const double f : {0.0, 0.01, 0.1, 0.5, 0.9}) {
-        DocumentReader reader({path_of("many.jsonl")}, f, ".");
+        DocumentReader reader({folder("many.jsonl")}, f, ".");
         double held = 0;
         uint64_t i = 0;
         for (TextChunk chunk; reader.next(chunk);)
@@ -100,7 +100,7 @@ struct Encoded {
 
 // ./tokenize encode with these arguments.
 static Encoded encode(const std::string& arguments) {
-    const std::string out = path_of("encoded"), decode = "cat /dev/null; ./tokenize decode" + kRanks + out;
+    const std::string out = folder("encoded"), decode = "cat /dev/null; ./tokenize decode" + kRanks + out;
     const auto r =
         test::run("rm -f " + out + "*; ./tokenize encode" + kRanks + "--out=" + out + " " + arguments);
     return {r.code, r.out + r.err, test::run(decode + "_train_*.bin 2>/dev/null").out,
@@ -112,16 +112,16 @@ TEST(the_share_of_validation_is_said) {
     for (int i = 0; i < 100; i++)
         rows += "{\"text\": \"Chapter " + std::to_string(i) + "\\nof some words\"}\n";
     for (int i = 0; i < 3000; i++) words += "words ";
-    write_file(path_of("rows.jsonl"), rows), write_file(path_of("words.txt"), words);
-    write_file(path_of("one.jsonl"), "{\"text\": \"one document\"}\n");
+    write_file(folder("rows.jsonl"), rows), write_file(folder("words.txt"), words);
+    write_file(folder("one.jsonl"), "{\"text\": \"one document\"}\n");
     for (const char* name : {"rows.jsonl", "words.txt"}) {
-        const Encoded e = encode("--val=0.1 " + path_of(name));
+        const Encoded e = encode("--val=0.1 " + folder(name));
         const double share = double(e.val.size()) / double(e.val.size() + e.train.size());
         EXPECT(e.code == 0 && std::abs(share - 0.1) < 0.02 && has(e.said, "\nvalidation: ") &&
                    has(e.said, "% of the tokens") && !has(e.said, "warning"),
                "%s: %g %s", name, share, e.said.c_str());
     }
-    const Encoded none = encode("--val=0.1 " + path_of("one.jsonl")), unasked = encode(path_of("one.jsonl"));
+    const Encoded none = encode("--val=0.1 " + folder("one.jsonl")), unasked = encode(folder("one.jsonl"));
     EXPECT(
         none.code == 0 && has(none.said, "warning: validation has 0% of the tokens, --val=0.1 asks for 10%"),
         "%s", none.said.c_str());
@@ -131,38 +131,38 @@ TEST(the_share_of_validation_is_said) {
 TEST(ends_of_documents_in_a_text) {
     const std::string text =
         "Once there was a girl.\n<|endoftext|>\n\nOnce there was\n\na boy.\n<|endoftext|>\n";
-    write_file(path_of("stories.txt"), text);
-    const Encoded plain = encode(path_of("stories.txt"));
+    write_file(folder("stories.txt"), text);
+    const Encoded plain = encode(folder("stories.txt"));
     EXPECT(plain.code == 0 && plain.train == text &&
                has(plain.said, "warning: <|endoftext|> stands 2 times") && has(plain.said, "--split="),
            "%s", plain.said.c_str());
-    const Encoded split = encode("'--split=<|endoftext|>' " + path_of("stories.txt"));
+    const Encoded split = encode("'--split=<|endoftext|>' " + folder("stories.txt"));
     EXPECT(split.train == "Once there was a girl.<|endoftext|>Once there was\n\na boy." &&
            has(split.said, "2 documents") && !has(split.said, "warning"), "'%s' %s", split.train.c_str(),
            split.said.c_str());
     // the separator at every place of the buffer
     for (size_t bytes = 1; bytes < 60; bytes++) {
-        DocumentReader reader({path_of("stories.txt")}, 0, ".", {.split = "<|endoftext|>"});
+        DocumentReader reader({folder("stories.txt")}, 0, ".", {.split = "<|endoftext|>"});
         reader.chunk_bytes = bytes;
         std::string read;
         for (TextChunk chunk; reader.next(chunk);) read.append(chunk.text.data(), chunk.size);
         EXPECT(read == "Once there was a girl.Once there was\n\na boy." && reader.documents == 2, "%zu: '%s'",
                bytes, read.c_str());
     }
-    write_file(path_of("rows.jsonl"), "{\"text\": \"a<|endoftext|>b\"}\n");
-    EXPECT(has(encode(path_of("rows.jsonl")).said, "stands 1 time in"));
-    const Encoded useless = encode("--split=x " + path_of("rows.jsonl"));
+    write_file(folder("rows.jsonl"), "{\"text\": \"a<|endoftext|>b\"}\n");
+    EXPECT(has(encode(folder("rows.jsonl")).said, "stands 1 time in"));
+    const Encoded useless = encode("--split=x " + folder("rows.jsonl"));
     EXPECT(useless.code == kExitConfig && has(useless.said, "--split"), "%s", useless.said.c_str());
 }
 
 TEST(encodings_other_than_utf8) {
     const std::string mark = "\xef\xbb\xbf";
-    write_file(path_of("mark.txt"), mark + "Anne\n");
-    write_file(path_of("mark.jsonl"), mark + "{\"text\": \"Anne\"}\n");
-    EXPECT(encode(path_of("mark.txt")).train == "Anne\n" && encode(path_of("mark.jsonl")).train == "Anne");
-    EXPECT(encode("--val=0.5 " + path_of("mark.txt")).train == "Ann");
-    EXPECT(encode("--val=0.5 - < " + path_of("mark.txt")).train == "Ann");
-    const auto ids = test::run("./tokenize ids" + kRanks + path_of("mark.txt"));
+    write_file(folder("mark.txt"), mark + "Anne\n");
+    write_file(folder("mark.jsonl"), mark + "{\"text\": \"Anne\"}\n");
+    EXPECT(encode(folder("mark.txt")).train == "Anne\n" && encode(folder("mark.jsonl")).train == "Anne");
+    EXPECT(encode("--val=0.5 " + folder("mark.txt")).train == "Ann");
+    EXPECT(encode("--val=0.5 - < " + folder("mark.txt")).train == "Ann");
+    const auto ids = test::run("./tokenize ids" + kRanks + folder("mark.txt"));
     EXPECT(std::count(ids.out.begin(), ids.out.end(), '\n') > 3, "ids is of all bytes: %s", ids.out.c_str());
     std::string little, big;
     for (const char c : std::string("Anne Elliot was kind.\n")) {
@@ -171,40 +171,40 @@ TEST(encodings_other_than_utf8) {
     }
     for (const std::string& text : {"\xff\xfe" + little, "\xfe\xff" + big, little, big}) {
         for (const char* name : {"wide.txt", "wide.jsonl"}) {
-            write_file(path_of(name), text);
-            const Encoded e = encode(path_of(name));
+            write_file(folder(name), text);
+            const Encoded e = encode(folder(name));
             const char* order = text == little ? "LE" : text == big ? "BE" : " ";
             EXPECT(e.code == kExitConfig && has(e.said, name) &&
                        has(e.said, std::string("iconv -f UTF-16") + order), "%s", e.said.c_str());
         }
     }
-    write_file(path_of("latin.txt"), "caf\xe9 au lait\n" + std::string(300'000, 'a'));
-    const Encoded latin = encode(path_of("latin.txt") + " " + kData + "corpus.txt");
+    write_file(folder("latin.txt"), "caf\xe9 au lait\n" + std::string(300'000, 'a'));
+    const Encoded latin = encode(folder("latin.txt") + " " + kData + "corpus.txt");
     EXPECT(latin.code == 0 && latin.train.starts_with("caf\xe9 au") &&
                has(latin.said, "warning: 1 text file not in UTF-8") && has(latin.said, "latin.txt)"),
            "%s", latin.said.c_str());
-    write_file(path_of("zeros.txt"), std::string("a few zeros\0\0 in a text\0", 24));
-    EXPECT(encode(path_of("zeros.txt")).code == 0);
+    write_file(folder("zeros.txt"), std::string("a few zeros\0\0 in a text\0", 24));
+    EXPECT(encode(folder("zeros.txt")).code == 0);
 }
 
 TEST(texts_without_a_character) {
-    write_file(path_of("empty.jsonl"), "{\"text\": \"\"}\n{\"text\": \"Anne\"}\n{\"text\": \"\"}\n");
-    write_file(path_of("empty.txt"), "");
-    const Encoded e = encode(path_of("empty.jsonl") + " " + path_of("empty.txt"));
+    write_file(folder("empty.jsonl"), "{\"text\": \"\"}\n{\"text\": \"Anne\"}\n{\"text\": \"\"}\n");
+    write_file(folder("empty.txt"), "");
+    const Encoded e = encode(folder("empty.jsonl") + " " + folder("empty.txt"));
     EXPECT(e.code == 0 && e.train == "Anne" && has(e.said, "warning: 3 empty texts left out") &&
                has(e.said, "empty.jsonl:1") && has(e.said, "1 document, "),
            "'%s' %s", e.train.c_str(), e.said.c_str());
     const auto t =
-        test::run("./tokenize train --vocab=260 --out=" + path_of("t.json") + " " + path_of("empty.jsonl"));
+        test::run("./tokenize train --vocab=260 --out=" + folder("t.json") + " " + folder("empty.jsonl"));
     EXPECT(has(t.err, "2 empty texts"), "%s", t.err.c_str());
-    write_file(path_of("stories.txt"), "a b\n<|endoftext|>\nc d\n");
+    write_file(folder("stories.txt"), "a b\n<|endoftext|>\nc d\n");
     const auto s =
-        test::run("./tokenize train --vocab=260 --out=" + path_of("t.json") + " " + path_of("stories.txt"));
+        test::run("./tokenize train --vocab=260 --out=" + folder("t.json") + " " + folder("stories.txt"));
     EXPECT(has(s.err, "<|endoftext|> stands 1 time"), "%s", s.err.c_str());
 }
 
 TEST(lines_that_are_broken) {
-    const std::string good = "{\"text\": \"good\"}\n", path = path_of("bad.jsonl");
+    const std::string good = "{\"text\": \"good\"}\n", path = folder("bad.jsonl");
     const std::pair<const char*, const char*> bad[] = {     // a line, and what mending makes of it
         {"{\"text\": \"a NaN\", \"x\": [NaN, -Infinity], \"y\": {\"z\": Infinity}}", "a NaN"},
         {"{\"text\": \"half \\ud800\\n\"}", "half \xef\xbf\xbd\n"},
@@ -234,16 +234,16 @@ TEST(lines_that_are_broken) {
 }
 
 TEST(another_field) {
-    write_file(path_of("content.jsonl"),
+    write_file(folder("content.jsonl"),
                "{\"content\": \"Anne\", \"text\": \"no\", \"url\": \"u\", \"n\": 1}\n");
-    EXPECT(encode("--field=content " + path_of("content.jsonl")).train == "Anne");
-    const Encoded e = encode("--field=body " + path_of("content.jsonl"));
+    EXPECT(encode("--field=content " + folder("content.jsonl")).train == "Anne");
+    const Encoded e = encode("--field=body " + folder("content.jsonl"));
     EXPECT(e.code == kExitConfig && has(e.said, "content.jsonl:1: no string \"body\"") &&
            has(e.said, "content, text, url: --field="), "%s", e.said.c_str());
 }
 
 TEST(folders_and_kinds_of_files) {
-    const std::string d = path_of("tree");
+    const std::string d = folder("tree");
     for (const char* sub : {"/a/b", "/.hidden", "/a [1]", "/none"}) make_directories(d + sub);
     write_file(d + "/1.txt", "one"), write_file(d + "/a/2.jsonl", "{\"text\": \"two\"}\n");
     write_file(d + "/a/b/3.txt", "three"), write_file(d + "/a [1]/4.txt", "four");
@@ -257,9 +257,9 @@ TEST(folders_and_kinds_of_files) {
             e.code == 0 && e.train.size() == all.size() && has(e.said, "3 text files, 1 file of JSON lines"),
             "%s: '%s' %s", inputs.c_str(), e.train.c_str(), e.said.c_str());
     }
-    const Encoded folder = encode(d);
-    EXPECT(folder.train == all && has(folder.said, "of other kinds, left out: 2 files"), "'%s' %s",
-           folder.train.c_str(), folder.said.c_str());
+    const Encoded joined = encode(d);
+    EXPECT(joined.train == all && has(joined.said, "of other kinds, left out: 2 files"), "'%s' %s",
+           joined.train.c_str(), joined.said.c_str());
     EXPECT(encode("'" + d + "/**/b/*.txt'").train == "three" &&
            encode("'" + d + "/*/**'").code == kExitConfig);
     mkfifo((d + "/pipe.txt").c_str(), 0600);

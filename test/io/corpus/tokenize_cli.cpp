@@ -19,36 +19,34 @@
 #include "test/test.h"
 
 static const std::string kData = "test/data/tokenizer/", kRanks = " --tokenizer=" + kData + "hf.tiktoken ";
-static std::string path_of(const std::string& name) { return test::temporary_directory() + "/" + name; }
-static bool has(const std::string& text, const char* word) { return text.find(word) != text.npos; }
 
 TEST(ids_of_packed_files_and_globs) {
     const std::string text = read_file(kData + "hard.txt"), want = read_file(kData + "hard.ids");
-    gzFile gzip = gzopen(path_of("one.txt.gz").c_str(), "wb");
+    gzFile gzip = gzopen(test::folder("one.txt.gz").c_str(), "wb");
     gzwrite(gzip, text.data(), unsigned(text.size()));
     gzclose(gzip);
     std::string packed(ZSTD_compressBound(text.size()), '\0');
     packed.resize(ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 1));
-    write_file(path_of("two.md.zst"), packed);
+    write_file(test::folder("two.md.zst"), packed);
     for (const char* input : {"one.txt.gz", "two.md.zst", "o*e.*", "t?o.md.zst"}) {
-        const auto ids = test::run("./tokenize ids" + kRanks + "'" + path_of(input) + "'");
+        const auto ids = test::run("./tokenize ids" + kRanks + "'" + test::folder(input) + "'");
         EXPECT(ids.code == 0 && ids.out == want, "%s: exit %d, %zu bytes of ids, %s", input, ids.code,
                ids.out.size(), ids.err.c_str());
     }
     // the raw text of a .jsonl; encode reads the fields
-    write_file(path_of("row.jsonl"), "{\"text\": \"a\"}\n");
-    const auto raw = test::run("./tokenize ids" + kRanks + path_of("row.jsonl"));
-    const auto piped = test::run("./tokenize ids" + kRanks + " < " + path_of("row.jsonl"));
+    write_file(test::folder("row.jsonl"), "{\"text\": \"a\"}\n");
+    const auto raw = test::run("./tokenize ids" + kRanks + test::folder("row.jsonl"));
+    const auto piped = test::run("./tokenize ids" + kRanks + " < " + test::folder("row.jsonl"));
     EXPECT(raw.code == 0 && raw.out == piped.out && raw.out.size() > 10, "%s", raw.out.c_str());
     for (const char* input : {"*.*", "none*.txt"}) {
-        const auto r = test::run("./tokenize ids" + kRanks + "'" + path_of(input) + "'");
+        const auto r = test::run("./tokenize ids" + kRanks + "'" + test::folder(input) + "'");
         EXPECT(r.code == kExitConfig && r.out.empty() && has(r.err, input), "%d %s", r.code, r.err.c_str());
     }
 }
 
 // A file of any unknown suffix is one document; packed files are unpacked.
 TEST(any_suffix_as_text) {
-    const std::string text = read_file(kData + "hard.txt"), d = path_of("suffix"), t = d + "/t.json";
+    const std::string text = read_file(kData + "hard.txt"), d = test::folder("suffix"), t = d + "/t.json";
     make_directories(d);
     gzFile gzip = gzopen((d + "/b.py.gz").c_str(), "wb");
     gzwrite(gzip, text.data(), unsigned(text.size()));
@@ -93,18 +91,18 @@ static std::string command_on_terminal(const std::string& command) {
 }
 
 TEST(progress_on_a_terminal_only) {
-    write_file(path_of("part.txt"), std::string(300000, 'a') + "\n");
-    const std::string part = "cat " + path_of("part.txt") + "; ";
+    write_file(test::folder("part.txt"), std::string(300000, 'a') + "\n");
+    const std::string part = "cat " + test::folder("part.txt") + "; ";
     const std::string slow = "(" + part + "sleep 0.4; " + part + part + ") | ./tokenize encode" + kRanks +
-                             " --out=" + path_of("slow") + " -";
+                             " --out=" + test::folder("slow") + " -";
     const std::string shown = command_on_terminal(slow);
     EXPECT(has(shown, "encode  0.") && has(shown, " MB/s\x1b[K") && has(shown, "1 document, "), "%s",
            shown.c_str());
     const std::string to_file = command_on_terminal(slow + " | cat");
     EXPECT(!has(to_file, "\x1b") && !has(to_file, "encode") && has(to_file, "1 document, "), "%s",
            to_file.c_str());
-    const std::string to_log = command_on_terminal(slow + " 2>" + path_of("log"));
-    EXPECT(!has(to_log, "\x1b") && read_file(path_of("log")).empty(), "%s", to_log.c_str());
+    const std::string to_log = command_on_terminal(slow + " 2>" + test::folder("log"));
+    EXPECT(!has(to_log, "\x1b") && read_file(test::folder("log")).empty(), "%s", to_log.c_str());
 }
 
 TEST(a_bar_where_the_total_is_known) {
@@ -120,7 +118,7 @@ TEST(a_bar_where_the_total_is_known) {
 
 // Opened twice, a named pipe would wait for a second writer, or lose what the first wrote before.
 TEST(a_named_pipe) {
-    const std::string pipe = path_of("pipe.txt"), out = path_of("piped");
+    const std::string pipe = test::folder("pipe.txt"), out = test::folder("piped");
     mkfifo(pipe.c_str(), 0600);
     for (const char* val : {"", " --val=0.4", "", " --val=0.4"}) {
         const auto ran = test::run("(sleep 0.3; printf 'Once upon a time.\nIt ended.\n' > " + pipe +
@@ -134,10 +132,10 @@ TEST(a_named_pipe) {
 
 // However encoding ends, no part of a shard stays.
 TEST(nothing_stays_of_a_shard_that_was_not_finished) {
-    if (!Fd(open(path_of("").c_str(), O_TMPFILE | O_RDWR, 0600)))
+    if (!Fd(open(test::folder("").c_str(), O_TMPFILE | O_RDWR, 0600)))
         return test::skip("no nameless files on this file system");
     for (const char* signal : {"TERM", "KILL"}) {
-        const std::string folder = path_of(signal), out = folder + "/set";
+        const std::string folder = test::folder(signal), out = folder + "/set";
         make_directories(folder);
         const auto ran = test::run("yes 'Once upon a time.' | timeout -s " + std::string(signal) +
                                    " 0.5 ./tokenize encode" + kRanks + "--shard-tokens=2147483647 --out=" +
@@ -175,8 +173,8 @@ TEST(a_line_each_half_minute_where_there_is_no_terminal) {
 }
 
 TEST(progress_of_a_vocabulary) {
-    write_file(path_of("part.txt"), std::string(300000, 'a') + "\n");
-    const std::string part = "cat " + path_of("part.txt") + "; ", out = path_of("vocabulary.json");
+    write_file(test::folder("part.txt"), std::string(300000, 'a') + "\n");
+    const std::string part = "cat " + test::folder("part.txt") + "; ", out = test::folder("vocabulary.json");
     const std::string words = command_on_terminal("(" + part + "sleep 0.4; " + part + part +
                                                   ") | ./tokenize train --vocab=300 --out=" + out + " -");
     EXPECT(has(words, "\rcount words  0.") && has(words, out.c_str()), "%s", words.c_str());
@@ -186,18 +184,18 @@ TEST(progress_of_a_vocabulary) {
         for (uint64_t rest = n >> 20; rest; rest /= 26) text += char('a' + rest % 26);
         text += i % 10 ? ' ' : '\n';
     }
-    write_file(path_of("words.txt"), text);
+    write_file(test::folder("words.txt"), text);
     const std::string merging = command_on_terminal("./tokenize train --vocab=60000 --out=" + out + " " +
-                                                    path_of("words.txt"));
+                                                    test::folder("words.txt"));
     EXPECT(has(merging, "\rbuild vocabulary  [") && has(merging, " tokens/s"), "%s", merging.c_str());
 }
 
 // Most threads of ./tokenize while waiting for the end of input.
 static int threads_of(const std::string& options) {
-    write_file(path_of("part.txt"), std::string(300000, 'a') + "\n");
-    const std::string part = "cat " + path_of("part.txt") + "; ";
+    write_file(test::folder("part.txt"), std::string(300000, 'a') + "\n");
+    const std::string part = "cat " + test::folder("part.txt") + "; ";
     const auto r = test::run("(" + part + "sleep 2) | ./tokenize encode" + kRanks + options + " --out=" +
-                             path_of("threads") + " - >/dev/null & for i in $(seq 18); do sleep 0.1; "
+                             test::folder("threads") + " - >/dev/null & for i in $(seq 18); do sleep 0.1; "
                              "cat /proc/$!/status; done; wait");
     int most = -1;
     for (size_t at = 0; (at = r.out.find("Threads:", at)) != r.out.npos; at++)
@@ -241,12 +239,12 @@ TEST(documents_begin_and_end_as_the_template_says) {
     for (const char* name : {"<s>", "</s>"})
         file["added_tokens"].push_back({{"id", file["added_tokens"].size() + 1499}, {"content", name}});
     const json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
-    write_file(path_of("two.jsonl"), "{\"text\": \"a<s>\\nb\"}\n{\"text\": \"c\"}\n");
+    write_file(test::folder("two.jsonl"), "{\"text\": \"a<s>\\nb\"}\n{\"text\": \"c\"}\n");
     const auto encoded = [&](const json& single, const std::vector<int32_t>& ends) {
         file["post_processor"] = {{"type", "TemplateProcessing"}, {"single", single}};
-        write_file(path_of("ends.json"), file.dump());
-        const std::string t = " --tokenizer=" + path_of("ends.json"), out = path_of("ends");
-        const auto r = test::run("./tokenize encode" + t + " --out=" + out + " " + path_of("two.jsonl"));
+        write_file(test::folder("ends.json"), file.dump());
+        const std::string t = " --tokenizer=" + test::folder("ends.json"), out = test::folder("ends");
+        const auto r = test::run("./tokenize encode" + t + " --out=" + out + " " + test::folder("two.jsonl"));
         const ShardFile shard = open_shard_file(out + "_train_000000.bin");
         std::vector<int32_t> ids(shard.info.tokens), found;
         read_tokens(shard, 0, ids.size(), ids.data());
@@ -263,14 +261,14 @@ TEST(documents_begin_and_end_as_the_template_says) {
 }
 
 TEST(shards_of_large_vocabularies_and_of_others) {
-    write_file(path_of("many.tiktoken"), many_ranks());
-    const std::string t = " --tokenizer=" + path_of("many.tiktoken") + " ", out = path_of("many"),
+    write_file(test::folder("many.tiktoken"), many_ranks());
+    const std::string t = " --tokenizer=" + test::folder("many.tiktoken") + " ", out = test::folder("many"),
                       shard = out + "_train_000000.bin";
     const auto r = test::run("./tokenize encode" + t + "--out=" + out + " " + kData + "hard.txt");
     EXPECT(r.code == 0, "%d %s", r.code, r.err.c_str());
     const auto back = test::run("./tokenize decode" + t + shard);
     EXPECT(back.code == 0 && back.out == read_file(kData + "hard.txt"), "%s", back.err.c_str());
-    const uint64_t number = Tokenizer::load(path_of("many.tiktoken")).hash();
+    const uint64_t number = Tokenizer::load(test::folder("many.tiktoken")).hash();
     const std::string hash = fmt::format("{:016x}", number);
     const auto info = test::run("./tokenize info " + shard);
     for (const char* part : {"magic 20240801, version 7", "tokens of 4 bytes", "largest id 65792",
@@ -280,8 +278,8 @@ TEST(shards_of_large_vocabularies_and_of_others) {
     // llm.c leaves the fields after the first three zero
     std::string foreign = read_file(shard);
     std::fill(foreign.begin() + 12, foreign.begin() + 1024, '\0');
-    write_file(path_of("foreign.bin"), foreign);
-    const auto other = test::run("./tokenize info " + path_of("foreign.bin"));
+    write_file(test::folder("foreign.bin"), foreign);
+    const auto other = test::run("./tokenize info " + test::folder("foreign.bin"));
     EXPECT(has(other.out, "largest id 65792 (counted), vocabulary and tokenizer not known"), "%s",
            other.out.c_str());
 }

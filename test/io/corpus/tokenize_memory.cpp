@@ -7,8 +7,9 @@
 #include "llmc/base/output_file.h"
 #include "test/test.h"
 
+using test::folder;
+
 static const std::string kRanks = " --tokenizer=test/data/tokenizer/hf.tiktoken ";
-static std::string path_of(const std::string& name) { return test::temporary_directory() + "/" + name; }
 
 // Largest resident memory of a command, in MB. The sanitizers' quarantine of freed memory is kept small.
 static double peak_of(const std::string& command) {
@@ -42,11 +43,11 @@ TEST(memory_does_not_grow_with_the_text) {
         }
         f.commit(false);
     };
-    write(path_of("small.txt"), 5), write(path_of("large.txt"), 60);
-    const std::string encode = "./tokenize encode --threads=2" + kRanks + "--out=" + path_of("m") + " ";
-    const double small = peak_of(encode + path_of("small.txt") + " >/dev/null"),
-                 large = peak_of(encode + path_of("large.txt") + " >/dev/null"),
-                 piped = peak_of(encode + "- >/dev/null <" + path_of("large.txt"));
+    write(folder("small.txt"), 5), write(folder("large.txt"), 60);
+    const std::string encode = "./tokenize encode --threads=2" + kRanks + "--out=" + folder("m") + " ";
+    const double small = peak_of(encode + folder("small.txt") + " >/dev/null"),
+                 large = peak_of(encode + folder("large.txt") + " >/dev/null"),
+                 piped = peak_of(encode + "- >/dev/null <" + folder("large.txt"));
     EXPECT(large < small + 15 && piped < small + 15, "%.1f MB for 5 MB of text, %.1f and %.1f for 60", small,
            large, piped);
 }
@@ -58,13 +59,13 @@ TEST(memory_of_a_long_word) {
     std::string word, short_text;
     while (word.size() < 8'000'000) word += "ab";
     for (int i = 0; i < 1000; i++) short_text += "hello world ";
-    write_file(path_of("words.txt"), word + " " + word + " " + word);
-    write_file(path_of("few.txt"), short_text);
-    const std::string commands[] = {"encode" + kRanks + "--out=" + path_of("w"),
-                                    "train --vocab=300 --out=" + path_of("w.json")};
+    write_file(folder("words.txt"), word + " " + word + " " + word);
+    write_file(folder("few.txt"), short_text);
+    const std::string commands[] = {"encode" + kRanks + "--out=" + folder("w"),
+                                    "train --vocab=300 --out=" + folder("w.json")};
     for (const std::string& command : commands) {
         const std::string run = "./tokenize " + command + " --threads=3 >/dev/null ";
-        const double few = peak_of(run + path_of("few.txt")), words = peak_of(run + path_of("words.txt"));
+        const double few = peak_of(run + folder("few.txt")), words = peak_of(run + folder("words.txt"));
         EXPECT(words < few + 16 * 8, "%s: %.0f MB, and %.0f for a short text", command.c_str(), words, few);
     }
 }

@@ -9,7 +9,6 @@
 #include "test/test.h"
 
 static const std::string kData = "test/data/tokenizer/", kRanks = " --tokenizer=" + kData + "hf.tiktoken ";
-static std::string path_of(const std::string& name) { return test::temporary_directory() + "/" + name; }
 
 static void refused(const std::string& arguments, const std::vector<std::string>& words) {
     const auto r = test::run("timeout 20 ./tokenize " + arguments);
@@ -23,10 +22,10 @@ static void refused(const std::string& arguments, const std::vector<std::string>
 }
 
 static std::string gzip(const std::string& text, const char* name) {
-    gzFile f = gzopen(path_of(name).c_str(), "wb");
+    gzFile f = gzopen(test::folder(name).c_str(), "wb");
     gzwrite(f, text.data(), unsigned(text.size()));
     gzclose(f);
-    return path_of(name);
+    return test::folder(name);
 }
 
 // Everything in the folder, name and content.
@@ -56,7 +55,7 @@ TEST(numbers_that_are_none) {
 
 // Shards come under their names when all are complete: an old set stays whole, or is replaced as a whole.
 TEST(a_set_that_fails_leaves_the_one_before) {
-    const std::string folder = path_of("sets"), encode = "encode" + kRanks + "--out=" + folder + "/x ";
+    const std::string folder = test::folder("sets"), encode = "encode" + kRanks + "--out=" + folder + "/x ";
     make_directories(folder);
     const std::string text = kData + "hard.txt";
     const auto good = test::run("./tokenize " + encode + "--shard-tokens=300 --val=0.1 " + text);
@@ -64,8 +63,9 @@ TEST(a_set_that_fails_leaves_the_one_before) {
     EXPECT(good.code == 0 && before.size() > 5, "%zu shards, '%s'", before.size(), good.err.c_str());
     std::string rows;
     for (int i = 0; i < 200000; i++) rows += "{\"text\": \"a row of some words\"}\n";
-    write_file(path_of("last_row.jsonl"), rows + "{\"no text\": 1}\n");
-    refused(encode + "--shard-tokens=70000 --threads=1 " + path_of("last_row.jsonl"), {":200001", "text"});
+    write_file(test::folder("last_row.jsonl"), rows + "{\"no text\": 1}\n");
+    refused(encode + "--shard-tokens=70000 --threads=1 " + test::folder("last_row.jsonl"),
+            {":200001", "text"});
     const auto left = glob_files(folder + "/*");
     EXPECT(left.size() > before.size(), "it failed before it wrote a shard: nothing is shown");
     for (const std::string& path : left)
@@ -82,7 +82,7 @@ TEST(a_set_that_fails_leaves_the_one_before) {
 
 // Tokens and merges reach the terminal escaped, and no longer than a message.
 TEST(control_characters_in_a_tokenizer) {
-    const std::string text = read_file(kData + "hf.json"), file = path_of("escape.json");
+    const std::string text = read_file(kData + "hf.json"), file = test::folder("escape.json");
     const auto with = [&](const std::string& before, const std::string& put) {
         const size_t at = text.find(before);
         EXPECT(at != text.npos, "no %s", before.c_str());
@@ -97,7 +97,7 @@ TEST(control_characters_in_a_tokenizer) {
 
 // Limits of the system: a file of limited size, too little memory.
 TEST(limits_of_a_process) {
-    const std::string text = path_of("limited.txt"), out = path_of("limited");
+    const std::string text = test::folder("limited.txt"), out = test::folder("limited");
     write_file(text, read_file(kData + "corpus.txt"));
     const std::pair<std::string, std::string> commands[] = {
         {"encode" + kRanks + "--out=" + out, out},
@@ -127,17 +127,17 @@ TEST(limits_of_a_process) {
 }
 
 TEST(inputs_without_a_document) {
-    const std::string out = path_of("kept");
+    const std::string out = test::folder("kept");
     test::run("./tokenize encode" + kRanks + "--out=" + out + " " + kData + "hard.txt");
     const std::string before = read_file(out + "_train_000000.bin");
-    write_file(path_of("none.jsonl"), ""), write_file(path_of("empty.txt.gz"), "");
-    write_file(path_of("empty.txt.zst"), "");
+    write_file(test::folder("none.jsonl"), ""), write_file(test::folder("empty.txt.gz"), "");
+    write_file(test::folder("empty.txt.zst"), "");
     const std::string encode = "encode" + kRanks + "--out=" + out + " ";
-    refused(encode + path_of("none.jsonl"), {"no document", out});
+    refused(encode + test::folder("none.jsonl"), {"no document", out});
     refused(encode + gzip("", "none.jsonl.gz"), {"no document", out});
     for (const char* name : {"empty.txt.gz", "empty.txt.zst"}) {
-        refused(encode + path_of(name), {name, "empty"});
-        refused("ids" + kRanks + path_of(name), {name, "empty"});
+        refused(encode + test::folder(name), {name, "empty"});
+        refused("ids" + kRanks + test::folder(name), {name, "empty"});
     }
     EXPECT(read_file(out + "_train_000000.bin") == before, "the set before has changed");
 }
@@ -159,7 +159,7 @@ TEST(zeros_after_a_packed_file) {
 }
 
 TEST(places_that_are_no_files) {
-    const std::string pipe = path_of("pipe.bin"), folder = path_of("folder.json");
+    const std::string pipe = test::folder("pipe.bin"), folder = test::folder("folder.json");
     mkfifo(pipe.c_str(), 0600), make_directories(folder);
     refused("info " + pipe, {pipe, "expected a file"});
     refused("decode" + kRanks + pipe, {pipe, "expected a file"});
@@ -171,7 +171,7 @@ TEST(places_that_are_no_files) {
 
 // No file of a run or of a checkpoint, no file of another kind, no pipe; a link is replaced.
 TEST(outputs_in_place_of_other_files) {
-    const std::string run = path_of("a_run"), step = run + "/step_2", text = " " + kData + "hard.txt";
+    const std::string run = test::folder("a_run"), step = run + "/step_2", text = " " + kData + "hard.txt";
     const std::string train = "train --vocab=300 --out=", encode = "encode" + kRanks + "--out=";
     make_directories(step);
     for (const char* name : {"/metrics.jsonl", "/config.json", "/step_2/manifest.json", "/package.json"})
@@ -184,15 +184,15 @@ TEST(outputs_in_place_of_other_files) {
     refused(train + run + "/package.json" + text, {"package.json", "of another kind"});
     refused(encode + step + "/x" + text, {"step_2/x_train_000000.bin", "of a checkpoint"});
     EXPECT(files() == before && !before.empty(), "%s", files().c_str());
-    const std::string ranked = encode + path_of("ranked") + " --pattern=gpt2" + text;
-    write_file(path_of("ranked_tokenizer.json"), "[1, 2]");
+    const std::string ranked = encode + test::folder("ranked") + " --pattern=gpt2" + text;
+    write_file(test::folder("ranked_tokenizer.json"), "[1, 2]");
     refused(ranked, {"ranked_tokenizer.json", "of another kind"});
-    EXPECT(glob_files(path_of("ranked") + "*").size() == 1, "shards were written before");
-    unlink(path_of("ranked_tokenizer.json").c_str());
+    EXPECT(glob_files(test::folder("ranked") + "*").size() == 1, "shards were written before");
+    unlink(test::folder("ranked_tokenizer.json").c_str());
     for (int i = 0; i < 2; i++) EXPECT(test::run("./tokenize " + ranked).code == 0, "its own file, again");
-    mkfifo(path_of("pipe_train_000000.bin").c_str(), 0600);
-    refused(encode + path_of("pipe") + text, {"pipe_train_000000.bin", "a pipe"});
-    const std::string real = path_of("real.json"), linked = path_of("linked.json");
+    mkfifo(test::folder("pipe_train_000000.bin").c_str(), 0600);
+    refused(encode + test::folder("pipe") + text, {"pipe_train_000000.bin", "a pipe"});
+    const std::string real = test::folder("real.json"), linked = test::folder("linked.json");
     EXPECT(test::run("./tokenize " + train + real + text).code == 0);
     EXPECT(symlink(real.c_str(), linked.c_str()) == 0);
     const std::string first = read_file(real);
@@ -212,11 +212,11 @@ TEST(long_windows_of_zstd) {
            ZSTD_compressStream2(z, &out, &in, ZSTD_e_end) == 0);
     ZSTD_freeCCtx(z);
     packed.resize(out.pos);
-    write_file(path_of("long.txt.zst"), packed);
-    const auto e = test::run("./tokenize ids" + kRanks + path_of("long.txt.zst"));
+    write_file(test::folder("long.txt.zst"), packed);
+    const auto e = test::run("./tokenize ids" + kRanks + test::folder("long.txt.zst"));
     EXPECT(e.code == 0 && e.out == read_file(kData + "hard.ids"), "%s", e.err.c_str());
     EXPECT(uint8_t(packed[5]) == (28 - 10) << 3, "the window is 0x%02x", uint8_t(packed[5]));
     packed[5] = char(31 << 3);          // 2^41 bytes
-    write_file(path_of("longer.txt.zst"), packed);
-    refused("ids" + kRanks + path_of("longer.txt.zst"), {"longer.txt.zst", "window", "--long=27"});
+    write_file(test::folder("longer.txt.zst"), packed);
+    refused("ids" + kRanks + test::folder("longer.txt.zst"), {"longer.txt.zst", "window", "--long=27"});
 }

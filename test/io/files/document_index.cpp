@@ -12,17 +12,16 @@
 using std::string;
 using std::vector;
 using test::expect_words;
+using test::folder;
 
 static const string kData = "test/data/tokenizer/";
-
-static string path_of(const string& name) { return test::temporary_directory() + "/" + name; }
 
 TEST(a_scan_finds_every_document) {
     for (const int id_bytes : {2, 4})
         for (const size_t tokens : {0, 1, 255, 256, 257, 5000, 600'000}) {
             const auto ids = test::random_ids(tokens, 90, tokens + 1);
             const ShardFile shard = open_shard_file(
-                test::write_shard(path_of("scan.bin"), ids, {.id_bytes = id_bytes}));
+                test::write_shard(folder("scan.bin"), ids, {.id_bytes = id_bytes}));
             for (const int32_t eot : {7, 89, 65536 + 7}) {
                 vector<uint32_t> places;
                 for (size_t i = 0; i < tokens; i++)
@@ -44,9 +43,9 @@ static EncodeResult encode(const Tokenizer& t, const string& prefix, uint64_t sh
         for (size_t w = 0; w < philox(1, 2, i).x[0] % 90; w++) rows += w % 9 ? "of words " : "a line\\n";
         rows += "\"}\n";
     }
-    write_file(path_of("rows.jsonl"), rows);
-    DocumentReader reader({path_of("rows.jsonl")}, 0.2, test::temporary_directory());
-    return encode_set(t, reader, {path_of(prefix), shard_tokens, threads, indexed_tokens});
+    write_file(folder("rows.jsonl"), rows);
+    DocumentReader reader({folder("rows.jsonl")}, 0.2, test::temporary_directory());
+    return encode_set(t, reader, {folder(prefix), shard_tokens, threads, indexed_tokens});
 }
 
 TEST(encode_writes_what_a_scan_finds) {
@@ -70,18 +69,18 @@ TEST(encode_writes_what_a_scan_finds) {
         first = bytes;
     }
     const EncodeResult fewer = encode(t, "set", 1'000'000, 1);
-    EXPECT(glob_files(path_of("set_*.idx")).size() == fewer.shards.size(), "indexes of the set before stay");
-    EXPECT(shard_files(path_of("set_*")) == glob_files(path_of("set_*.bin")), "an index is no shard");
-    for (const string& names : {path_of("set_*"), "'" + path_of("set_*") + "'"}) {    // the shell, and we
+    EXPECT(glob_files(folder("set_*.idx")).size() == fewer.shards.size(), "indexes of the set before stay");
+    EXPECT(shard_files(folder("set_*")) == glob_files(folder("set_*.bin")), "an index is no shard");
+    for (const string& names : {folder("set_*"), "'" + folder("set_*") + "'"}) {    // the shell, and we
         const auto info = test::run("./tokenize info " + names);
         EXPECT(info.code == 0 && info.out.find("2 shards") != info.out.npos &&
                    info.out.find(" documents") != info.out.npos, "%s%s", info.out.c_str(),
                info.err.c_str());
     }
     const EncodeResult small = encode(t, "set", 1000, 2, 300, 1000);
-    EXPECT(glob_files(path_of("set_*.idx")).size() == small.shards.size() - 2, "the last shards are smaller");
+    EXPECT(glob_files(folder("set_*.idx")).size() == small.shards.size() - 2, "the last shards are smaller");
     encode(t, "set", 1'000'000, 1);
-    expect_words("an index", test::fatal_of([] { open_shard_file(path_of("set_train_000000.idx")); }),
+    expect_words("an index", test::fatal_of([] { open_shard_file(folder("set_train_000000.idx")); }),
                  {"set_train_000000.idx", "index of a shard's documents", ".bin"});
 }
 
@@ -106,14 +105,14 @@ static const ShardFile& shard_of_hundreds() {
     static const ShardFile shard = [] {
         vector<int32_t> ids(1000, 5);
         for (size_t i = 0; i < 1000; i += 100) ids[i] = 0;
-        return open_shard_file(test::write_shard(path_of("lies.bin"), ids));
+        return open_shard_file(test::write_shard(folder("lies.bin"), ids));
     }();
     return shard;
 }
 
 static void refused(const char* what, const string& text, vector<string> words) {
     const ShardFile& shard = shard_of_hundreds();
-    write_file(path_of("lies.idx"), text);
+    write_file(folder("lies.idx"), text);
     words.push_back("lies.idx"), words.push_back("remove the file");
     const Fatal f = test::fatal_of([&] { read_index(shard); });
     expect_words(what, f, words);
@@ -123,7 +122,7 @@ static void refused(const char* what, const string& text, vector<string> words) 
 TEST(an_index_is_read_as_written) {
     const ShardFile& shard = shard_of_hundreds();
     EXPECT(!read_index(shard), "no index is there");
-    write_file(path_of("lies.idx"), Written().text());
+    write_file(folder("lies.idx"), Written().text());
     const auto index = read_index(shard);
     EXPECT(index && index->starts == Written().starts && index->eot == 0, "other offsets");
     EXPECT(index_text(*index, 1000) == Written().text(), "other bytes");

@@ -14,8 +14,6 @@
 using namespace test;
 using std::string, std::vector;
 
-static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
-
 TEST(fp16_rounds_to_the_nearest) {
     for (uint32_t bits = 0; bits < 65536; bits++) {
         const float value = half{uint16_t(bits)};

@@ -9,7 +9,7 @@
 
 #include "test/test.h"
 
-static std::string path_of(const char* name) { return test::temporary_directory() + "/" + name; }
+using test::folder;
 
 // A file as any other program might write it.
 static std::string file_of(const std::string& header, const std::string& data) {
@@ -19,7 +19,7 @@ static std::string file_of(const std::string& header, const std::string& data) {
 
 // The error of a file with this content; code 0: no error.
 static Fatal error_of(const std::string& content) {
-    const std::string path = path_of("bad.safetensors");
+    const std::string path = folder("bad.safetensors");
     write_file(path, content);
     return test::fatal_of([&] { SafetensorsFile f(path); });
 }
@@ -42,7 +42,7 @@ static std::string bytes_of(const TensorInfo& t, size_t count) {
 }
 
 TEST(round_trip_of_every_dtype) {
-    const std::string path = path_of("all.safetensors");
+    const std::string path = folder("all.safetensors");
     const auto tensors = of_every_dtype();
     const SafetensorsMetadata metadata = {{"step", "7"}, {"key \"q\"", "value \u00fc\n"}};
     SafetensorsWriter w(path, tensors, metadata);
@@ -88,7 +88,7 @@ TEST(reads_what_python_wrote) {
 }
 
 TEST(reads_what_others_write) {
-    const std::string path = path_of("foreign.safetensors");
+    const std::string path = folder("foreign.safetensors");
     write_file(path, file_of(
         "{ \"b\\u00fc\": {\"shape\": [2], \"data_offsets\": [4, 8], \"dtype\": \"F16\"},\n"
         "  \"a\": {\"dtype\": \"U8\", \"shape\": [4], \"data_offsets\": [0, 4]} }  ", "abcdefgh"));
@@ -167,12 +167,12 @@ TEST(foreign_files_are_named) {
     expect(std::string("\xe8\x03\0\0\0\0\0\0{", 9), "the header has 1000 bytes, but the file ends after 1");
     expect(std::string(8, '\xff') + "{}", "at most 100000000 may be");
     expect(std::string(8, '\0') + "{}", "does not begin with '{'");
-    const Fatal e = test::fatal_of([] { SafetensorsFile f(path_of("absent.safetensors")); });
+    const Fatal e = test::fatal_of([] { SafetensorsFile f(folder("absent.safetensors")); });
     EXPECT(e.code == kExitConfig && strstr(e.what(), "absent.safetensors"), "%s", e.what());
 }
 
 static std::string small_file() {
-    const std::string path = path_of("small.safetensors");
+    const std::string path = folder("small.safetensors");
     const TensorInfo wte = {.name = "wte", .dtype = "F32", .shape = {3, 2}};
     const TensorInfo b = {.name = "b", .dtype = "BF16", .shape = {1}};
     SafetensorsWriter w(path, {wte, b}, {{"step", "1"}});
@@ -204,7 +204,7 @@ TEST(a_flipped_bit_in_the_header_is_an_error_or_another_header) {
 }
 
 TEST(files_beyond_4_gib) {
-    const std::string path = path_of("large.safetensors");
+    const std::string path = folder("large.safetensors");
     const uint64_t n = 5ull << 30;
     const std::string size = std::to_string(n);
     const std::string head =
@@ -221,7 +221,7 @@ TEST(files_beyond_4_gib) {
 }
 
 TEST(require_says_what_is_there) {
-    const std::string path = path_of("small.safetensors");
+    const std::string path = folder("small.safetensors");
     small_file();
     const SafetensorsFile f(path);
     const Fatal missing = test::fatal_of([&] { f.require("wpe", "F32", {3, 2}); });
@@ -233,11 +233,11 @@ TEST(require_says_what_is_there) {
 }
 
 TEST(a_writer_that_fails_says_why_and_leaves_nothing) {
-    const Fatal where = test::fatal_of([] { SafetensorsWriter w(path_of("no/such/a"), {}); });
+    const Fatal where = test::fatal_of([] { SafetensorsWriter w(folder("no/such/a"), {}); });
     EXPECT(where.code == kExitConfig && strstr(where.what(), "no/such/a"), "%s", where.what());
     EXPECT(strstr(where.what(), "No such file"), "%s", where.what());
 
-    const std::string path = path_of("full.safetensors");
+    const std::string path = folder("full.safetensors");
     rlimit before;
     getrlimit(RLIMIT_FSIZE, &before);
     signal(SIGXFSZ, SIG_IGN);
@@ -253,7 +253,7 @@ TEST(a_writer_that_fails_says_why_and_leaves_nothing) {
 }
 
 TEST(a_writer_counts) {
-    const std::string path = path_of("count.safetensors");
+    const std::string path = folder("count.safetensors");
     const std::vector<TensorInfo> tensors = {{.name = "a", .dtype = "U8", .shape = {4}}};
     const Fatal more = test::fatal_of([&] { SafetensorsWriter(path, tensors).write("12345", 5); });
     EXPECT(more.code == kExitInternal && strstr(more.what(), "leaves room for 4"), "%s", more.what());

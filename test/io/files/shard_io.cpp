@@ -11,8 +11,6 @@
 #include "llmc/io/files/rows.h"
 #include "test/script_helpers.h"
 
-static std::string path_of(const std::string& name) { return test::temporary_directory() + "/" + name; }
-
 static std::vector<int32_t> all_of(const std::vector<std::string>& paths) {
     std::vector<int32_t> ids;
     for (const auto& p : paths) {
@@ -39,8 +37,8 @@ template <class Id> static void round_trip(uint32_t vocab, const char* name) {
     std::vector<Id> ids(21000);
     for (size_t i = 0; i < ids.size(); i++) ids[i] = Id(i * 2654435761u % vocab);
     const std::vector<int32_t> expected(ids.begin(), ids.end());
-    const auto one = write_set(path_of(name), vocab, 1000000, ids),
-               seven = write_set(path_of(name + std::string("7")), vocab, 3000, ids);
+    const auto one = write_set(test::folder(name), vocab, 1000000, ids),
+               seven = write_set(test::folder(name + std::string("7")), vocab, 3000, ids);
     EXPECT(one.size() == 1 && seven.size() == 7 && seven[6].ends_with("_000006.bin"), "%zu and %zu",
            one.size(), seven.size());
     EXPECT(all_of(one) == expected && all_of(seven) == expected);
@@ -58,10 +56,12 @@ template <class Id> static void round_trip(uint32_t vocab, const char* name) {
 TEST(round_trip_u16) { round_trip<uint16_t>(65536, "u16"); }
 TEST(round_trip_u32) { round_trip<uint32_t>(100000, "u32"); }
 
-TEST(a_set_without_tokens_has_no_file) { EXPECT(write_set<uint16_t>(path_of("none"), 300, 10, {}).empty()); }
+TEST(a_set_without_tokens_has_no_file) {
+    EXPECT(write_set<uint16_t>(test::folder("none"), 300, 10, {}).empty());
+}
 
 TEST(nothing_appears_before_it_is_complete) {
-    const std::string prefix = path_of("part"), first = prefix + "_000000.bin";
+    const std::string prefix = test::folder("part"), first = prefix + "_000000.bin";
     {
         ShardWriter w(prefix, 300, 1, 1000);
         w.append(std::span<const uint16_t>(std::vector<uint16_t>(10)));
@@ -78,7 +78,7 @@ static std::string shard_header(int32_t magic, int32_t version, int32_t tokens, 
 
 // A sparse file: only its end is on the disk.
 TEST(a_shard_beyond_four_gigabytes) {
-    const std::string path = path_of("big.bin");
+    const std::string path = test::folder("big.bin");
     const int32_t tokens = 1200000000;
     write_file(path, shard_header(20240801, 7, tokens));
     if (truncate(path.c_str(), 1024 + 4 * int64_t(tokens)) != 0)
@@ -99,7 +99,7 @@ TEST(a_shard_beyond_four_gigabytes) {
 // On file systems with and without nameless files.
 TEST(a_new_file_has_its_name_when_it_is_whole) {
     for (const bool nameless : {true, false}) {
-        const std::string folder = path_of(nameless ? "nameless" : "named"), path = folder + "/file";
+        const std::string folder = test::folder(nameless ? "nameless" : "named"), path = folder + "/file";
         make_directories(folder);
         const auto files = [&] { return glob_files(folder + "/*"); };
         { NewFile f(path, nameless); f.write("part", 4); EXPECT(!file_exists(path)); }
@@ -123,7 +123,7 @@ static void make_link(int kind, const std::string& other, const std::string& pat
 }
 
 TEST(no_file_is_written_through_a_link) {
-    const std::string other = path_of("precious"), path = path_of("by_link"), old = "{\"old\":1}\n";
+    const std::string other = test::folder("precious"), path = test::folder("by_link"), old = "{\"old\":1}\n";
     write_file(other, old);
     for (const int kind : {0, 1, 2}) {
         const std::string before = kind == 2 ? "" : old;
@@ -140,15 +140,16 @@ TEST(no_file_is_written_through_a_link) {
         EXPECT(after([&] { EXPECT(try_append_row(path, "r\n") == ""); }) == before + "r\n", "row, %d", kind);
         EXPECT(after([&] { EXPECT(try_own_file(path) == ""); }) == before, "copied, %d", kind);
     }
-    make_directories(path_of("others"));
-    make_link(0, path_of("others"), path);
+    make_directories(test::folder("others"));
+    make_link(0, test::folder("others"), path);
     EXPECT(try_own_folder(path).find("is a link") != std::string::npos, "a folder behind a link");
-    EXPECT(try_own_folder(path_of("others")) == "", "%s", try_own_folder(path_of("others")).c_str());
+    const std::string reason = try_own_folder(test::folder("others"));
+    EXPECT(reason.empty(), "%s", reason.c_str());
 }
 
 // No writer waits for a reader of the pipe, whatever name the pipe has.
 TEST(a_pipe_in_place_of_a_file_is_an_error_at_once) {
-    const std::string path = path_of("a_pipe");
+    const std::string path = test::folder("a_pipe");
     EXPECT(mkfifo(path.c_str(), 0600) == 0 && mkfifo((path + ".new").c_str(), 0600) == 0, "no pipe");
     for (const std::string& reason : {try_replace_file(path, "x"), try_append(path, "x"),
                                       try_append_row(path, "x\n"), try_own_file(path)})
@@ -159,7 +160,7 @@ TEST(a_pipe_in_place_of_a_file_is_an_error_at_once) {
 }
 
 TEST(a_row_stands_on_a_line_of_its_own) {
-    const std::string path = path_of("rows.jsonl"), far(100'000, 'x');
+    const std::string path = test::folder("rows.jsonl"), far(100'000, 'x');
     const std::pair<std::string, std::string> cases[] = {
         {"", ""}, {"{\"a\":1}\n", "{\"a\":1}\n"}, {"{\"a\":1}", "{\"a\":1}\n"}, {"{\"a\"", ""},
         {"{\"a\":1}\n{\"b\"", "{\"a\":1}\n"}, {far, ""}, {far + "}\n" + far, far + "}\n"}, {"\n", "\n"},
@@ -170,12 +171,12 @@ TEST(a_row_stands_on_a_line_of_its_own) {
         EXPECT(try_append_row(path, "{\"c\":3}\n") == "" && read_file(path) == kept + "{\"c\":3}\n", "'%s'",
                read_file(path).substr(0, 60).c_str());
     }
-    const std::string reason = try_append_row(path_of("no/such/folder"), "{}\n");
+    const std::string reason = try_append_row(test::folder("no/such/folder"), "{}\n");
     EXPECT(reason.find("No such") != std::string::npos, "'%s'", reason.c_str());
 }
 
 static void refused(const std::string& content, const std::vector<std::string>& words) {
-    const std::string path = path_of("refused.bin");
+    const std::string path = test::folder("refused.bin");
     write_file(path, content);
     const Fatal f = test::fatal_of([&] { open_shard_file(path); });
     EXPECT(f.code == kExitConfig, "exit code %d", f.code);
@@ -236,8 +237,8 @@ TEST(ids_of_another_width) {
     for (const uint16_t other : {0, 20000}) {       // every second one is small, or all are; both are ids
         std::vector<uint16_t> ids(800, 3);
         for (size_t i = 0; i < ids.size(); i += 3) ids[i] = other;
-        write_file(path_of("narrow.bin"), shard_header(20240520, 1, 800) + raw(ids));
-        EXPECT(open_shard_file(path_of("narrow.bin")).info.tokens == 800);
+        write_file(test::folder("narrow.bin"), shard_header(20240520, 1, 800) + raw(ids));
+        EXPECT(open_shard_file(test::folder("narrow.bin")).info.tokens == 800);
     }
 }
 

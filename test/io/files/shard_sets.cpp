@@ -14,8 +14,6 @@ using std::vector;
 using test::write_shard;
 namespace fs = std::filesystem;
 
-static string path_of(const string& name) { return test::temporary_directory() + "/" + name; }
-
 // Shards of 20 tokens below the prefix; returns their names, of training first.
 static vector<string> write_set(const string& prefix, uint64_t seed, size_t train, size_t val) {
     make_directories(parent_directory(prefix));
@@ -43,13 +41,13 @@ static vector<ShardInfo> infos_of(const vector<string>& paths) {
     return infos;
 }
 
-static vector<string> shards_of(const string& glob) { return glob_files(path_of(glob)); }
+static vector<string> shards_of(const string& glob) { return glob_files(test::folder(glob)); }
 
 // A run trains on one set and validates on the other.
 static Fatal fatal_of_run(const string& train, const string& val) {
     Config cfg;
     cfg.model = {.layers = 1, .heads = 1, .channels = 8, .context = 10, .vocab = 500, .init = "random"};
-    cfg.data.train = {{path_of(train)}}, cfg.data.val = {{path_of(val)}};
+    cfg.data.train = {{test::folder(train)}}, cfg.data.val = {{test::folder(val)}};
     cfg.train.batch_tokens = 10;
     return test::fatal_of([&] { open_run_data(cfg); });
 }
@@ -61,11 +59,11 @@ struct Replacement {
     vector<std::pair<string, string>> steps;        // from, or "": remove; to
 
     Replacement(const string& name, const vector<string>& old, const vector<string>& fresh)
-        : folder(path_of(name)) {
+        : folder(test::folder(name)) {
         make_directories(folder);
         for (const string& path : old) fs::copy(path, here(path));
-        write_file(path_of(name + ".empty"), "");
-        steps.push_back({path_of(name + ".empty"), mark});
+        write_file(test::folder(name + ".empty"), "");
+        steps.push_back({test::folder(name + ".empty"), mark});
         for (const string& path : fresh) steps.push_back({path, here(path)});
         for (const string& path : old)
             if (std::none_of(steps.begin(), steps.end(), [&](auto& s) { return s.second == here(path); }))
@@ -80,8 +78,8 @@ struct Replacement {
 };
 
 static void replace(const string& name, size_t train, size_t val) {
-    const auto old = write_set(path_of(name + "_old/s"), 1, 4, 2),
-               fresh = write_set(path_of(name + "_new/s"), 3, train, val);
+    const auto old = write_set(test::folder(name + "_old/s"), 1, 4, 2),
+               fresh = write_set(test::folder(name + "_new/s"), 3, train, val);
     const Replacement r(name, old, fresh);
     for (size_t k = 0; k <= r.steps.size(); k++) {
         if (k) r.step(k - 1);
@@ -100,7 +98,7 @@ TEST(a_longer_set_replaces_a_shorter_one) { replace("longer", 6, 3); }
 TEST(a_set_of_training_alone_replaces_one_with_validation) { replace("alone", 3, 0); }
 
 TEST(sets_that_may_be_read) {
-    write_set(path_of("two/a"), 1, 3, 1), write_set(path_of("two/b"), 5, 2, 1);
+    write_set(test::folder("two/a"), 1, 3, 1), write_set(test::folder("two/b"), 5, 2, 1);
     const auto readable = [](const vector<string>& paths) {
         const Fatal f = test::fatal_of([&] { check_sets(infos_of(paths)); });
         EXPECT(f.code == 0 && !paths.empty(), "%zu shards: %s", paths.size(), f.what());
@@ -108,9 +106,9 @@ TEST(sets_that_may_be_read) {
     readable(shards_of("two/*.bin"));                   // two corpora
     readable(shards_of("two/a_train_00000[01].bin"));   // part of a set
     EXPECT(fatal_of_run("two/a_train_*.bin", "two/b_val_*.bin").code == 0, "validation of another corpus");
-    write_shard(path_of("two/a_train_000003.bin"), test::random_ids(20, 500));      // llm.c's, without a set
+    write_shard(test::folder("two/a_train_000003.bin"), test::random_ids(20, 500));  // llm.c's, no set
     readable(shards_of("two/a_train_*.bin"));
-    write_file(replacement_mark(path_of("two/b")), "");
+    write_file(replacement_mark(test::folder("two/b")), "");
     readable(shards_of("two/a_*.bin"));                 // another set is replaced
     const Fatal f = test::fatal_of([&] { check_sets(infos_of(shards_of("two/b_*.bin"))); });
     EXPECT(f.code == kExitConfig && strstr(f.what(), "b.replacing"), "%d '%s'", f.code, f.what());
@@ -118,7 +116,7 @@ TEST(sets_that_may_be_read) {
 
 // A call that is killed between two renames is refused; the next call mends the set and leaves no mark.
 TEST(encode_mends_a_mixture) {
-    const string t = " --tokenizer=test/data/tokenizer/hf.tiktoken ", d = path_of("mend");
+    const string t = " --tokenizer=test/data/tokenizer/hf.tiktoken ", d = test::folder("mend");
     make_directories(d);
     const auto encode = [&](const string& out, const char* options) {
         const auto r = test::run("./tokenize encode" + t + "--val=0.3 --out=" + d + "/" + out + " " +

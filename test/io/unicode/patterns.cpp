@@ -202,7 +202,7 @@ TEST(added_tokens_beside_gpt2s_files) {
     const json ids = json::parse(read_file(kData + "gpt2/encoder.json"));
     using Files = std::map<std::string, json>;
     const auto folder_of = [&](const char* name, const json& vocab, const Files& files) {
-        const std::string folder = test::temporary_directory() + "/" + name;
+        const std::string folder = test::folder(name);
         make_directories(folder);
         write_file(folder + "/vocab.json", vocab.dump());
         write_file(folder + "/merges.txt", read_file(kData + "gpt2/vocab.bpe"));

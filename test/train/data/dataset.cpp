@@ -11,8 +11,7 @@
 using std::string;
 using std::vector;
 using test::write_shard;
-
-static string path_of(const string& name) { return test::temporary_directory() + "/" + name; }
+using test::folder;
 
 static Dataset open_set(const string& glob, int T, uint64_t seed = 1, bool shuffle = false) {
     return open_dataset("data.train", {{glob}}, T, seed, shuffle);
@@ -142,7 +141,7 @@ TEST(rows_are_the_tokens_they_should_be) {
     const int T = 7;
     for (size_t tokens : {8, 14, 15, 1000, 1001}) {
         const auto ids = test::random_ids(tokens, 60000);
-        const Dataset set = open_set(write_shard(path_of("rows.bin"), ids), T);
+        const Dataset set = open_set(write_shard(folder("rows.bin"), ids), T);
         EXPECT(set.rows() == (tokens - 1) / T && set.tokens() == tokens, "%zu rows of %zu tokens",
                size_t(set.rows()), tokens);
         for (uint64_t i = 0; i < set.rows(); i++)
@@ -157,10 +156,10 @@ TEST(shards_do_not_matter) {
     const auto ids = test::random_ids(2000, 500);
     const vector<int64_t> cuts = {0, 1, 300, 300, 311, 900, 1999, 2000};
     for (size_t i = 0; i + 1 < cuts.size(); i++)
-        write_shard(path_of(fmt::format("part_{:06}.bin", i)),
+        write_shard(folder(fmt::format("part_{:06}.bin", i)),
                     {ids.begin() + cuts[i], ids.begin() + cuts[i + 1]});
-    const Dataset one = open_set(write_shard(path_of("whole.bin"), ids), T, 3, true);
-    const Dataset seven = open_set(path_of("part_*.bin"), T, 3, true);
+    const Dataset one = open_set(write_shard(folder("whole.bin"), ids), T, 3, true);
+    const Dataset seven = open_set(folder("part_*.bin"), T, 3, true);
     EXPECT(seven.shards() == 7 && one.rows() == seven.rows(), "%zu shards", seven.shards());
     for (uint64_t i = 0; i < 3 * one.rows(); i++)
         EXPECT(row_of(one, i) == row_of(seven, i), "sample %zu", size_t(i));
@@ -176,7 +175,7 @@ static vector<int32_t> numbered(size_t rows, int T, int32_t first = 0) {
 TEST(an_epoch_visits_each_row_once) {
     const int T = 3;
     const uint64_t rows = 101;
-    const Dataset set = open_set(write_shard(path_of("epoch.bin"), numbered(rows, T)), T, 11, true);
+    const Dataset set = open_set(write_shard(folder("epoch.bin"), numbered(rows, T)), T, 11, true);
     vector<vector<int32_t>> epochs(3);
     for (uint64_t i = 0; i < 3 * rows; i++) epochs[i / rows].push_back(row_of(set, i)[0]);
     for (const auto& e : epochs)
@@ -185,7 +184,7 @@ TEST(an_epoch_visits_each_row_once) {
                "rows are missing");
     EXPECT(epochs[0] != epochs[1] && epochs[1] != epochs[2], "each epoch has an order of its own");
 
-    const Dataset other = open_set(path_of("epoch.bin"), T, 12, true);
+    const Dataset other = open_set(folder("epoch.bin"), T, 12, true);
     int alike = 0;
     for (uint64_t i = 0; i < rows; i++) alike += row_of(other, i) == row_of(set, i);
     EXPECT(alike < 10, "another seed, and %d of %zu rows in the same place", alike, size_t(rows));
@@ -194,7 +193,7 @@ TEST(an_epoch_visits_each_row_once) {
 TEST(each_corpus_has_an_order_of_its_own) {
     const int T = 3;
     const uint64_t rows = 101;
-    const string path = write_shard(path_of("twice.bin"), numbered(rows, T));
+    const string path = write_shard(folder("twice.bin"), numbered(rows, T));
     const Dataset set = open_dataset("data.train", {{path, 1}, {path, 1}}, T, 5, true);
     vector<int32_t> orders[2];
     for (uint64_t i = 0; i < 2 * rows; i++) orders[pick(i, set.weights).stream].push_back(row_of(set, i)[0]);
@@ -207,7 +206,7 @@ TEST(each_corpus_has_an_order_of_its_own) {
 TEST(hundreds_of_corpora_do_not_share_orders) {
     const int T = 3;
     const uint64_t rows = 20, corpora = 600;
-    const string path = write_shard(path_of("many.bin"), numbered(rows, T));
+    const string path = write_shard(folder("many.bin"), numbered(rows, T));
     const Dataset set = open_dataset("data.train", vector<Corpus>(corpora, {path, 1}), T, 5, true);
     vector<vector<int32_t>> read(corpora);
     for (uint64_t i = 0; i < 2 * rows * corpora + corpora; i++)
@@ -220,7 +219,7 @@ TEST(hundreds_of_corpora_do_not_share_orders) {
 }
 
 TEST(a_tiny_weight_is_one_all_the_same) {
-    const string path = write_shard(path_of("tiny_weight.bin"), numbered(9, 3));
+    const string path = write_shard(folder("tiny_weight.bin"), numbered(9, 3));
     for (const size_t others : {2, 6}) {
         vector<Corpus> corpora(others, {path, 1});
         corpora.push_back({path, 1e-10});
@@ -234,7 +233,7 @@ TEST(a_tiny_weight_is_one_all_the_same) {
 
 // Weights count relative to each other, up to the ends of a double's range.
 TEST(weights_of_any_size) {
-    const string path = write_shard(path_of("any_weight.bin"), numbered(9, 3));
+    const string path = write_shard(folder("any_weight.bin"), numbered(9, 3));
     const auto weights = [&](double a, double b) {
         return open_dataset("data.train", {{path, a}, {path, b}}, 3, 5, true).weights;
     };
@@ -248,9 +247,9 @@ TEST(weights_of_any_size) {
 
 TEST(corpora_are_mixed_by_weight) {
     const int T = 3;
-    write_shard(path_of("a_0.bin"), numbered(40, T, 1000));
-    write_shard(path_of("b_0.bin"), numbered(10, T, 2000));
-    const vector<Corpus> corpora = {{path_of("a_*.bin"), 3}, {"none.bin", 0}, {path_of("b_*.bin"), 1}};
+    write_shard(folder("a_0.bin"), numbered(40, T, 1000));
+    write_shard(folder("b_0.bin"), numbered(10, T, 2000));
+    const vector<Corpus> corpora = {{folder("a_*.bin"), 3}, {"none.bin", 0}, {folder("b_*.bin"), 1}};
     const Dataset set = open_dataset("data.train", corpora, T, 5, true);
     EXPECT(set.streams.size() == 2 && set.rows() == 50, "%zu rows", size_t(set.rows()));
     std::multiset<int32_t> a, b;
@@ -268,7 +267,7 @@ TEST(corpora_are_mixed_by_weight) {
 TEST(shards_of_wide_ids) {
     const auto ids = test::random_ids(500, 200000);
     const string path =
-        write_shard(path_of("wide.bin"), ids, {.vocab = 200000, .largest = 199999, .id_bytes = 4});
+        write_shard(folder("wide.bin"), ids, {.vocab = 200000, .largest = 199999, .id_bytes = 4});
     const Dataset set = open_set(path, 8);
     EXPECT(vocab_of(set) == 200000, "vocabulary %d", vocab_of(set));
     for (uint64_t i = 0; i < set.rows(); i++)
@@ -280,7 +279,7 @@ TEST(files_over_two_gigabytes) {
     for (const auto& [id_bytes, tokens] :
          {std::pair<int, uint64_t>{2, (1u << 30) + 1000}, {4, (1u << 30) + 1000}}) {
         const int T = 16;
-        const string path = path_of("sparse.bin");
+        const string path = folder("sparse.bin");
         const auto tail = test::random_ids(5 * T, 50000);
         FILE* f = fopen(path.c_str(), "wb");
         test::write_header(f, tokens, {.vocab = 50000, .largest = 49999, .id_bytes = id_bytes});

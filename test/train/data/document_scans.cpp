@@ -9,16 +9,15 @@
 #include "test/shards.h"
 
 using std::string, std::vector;
+using test::folder;
 
 constexpr int32_t kEot = 50256;
-
-static string path_of(const string& name) { return test::temporary_directory() + "/" + name; }
 
 // Documents of 20 tokens.
 static string shard_of(const string& name, size_t tokens) {
     vector<int32_t> ids(tokens);
     for (size_t i = 0; i < tokens; i++) ids[i] = i % 20 ? int32_t(i % 1000) + 1 : kEot;
-    return test::write_shard(path_of(name), ids);
+    return test::write_shard(folder(name), ids);
 }
 
 TEST(a_scan_that_is_known_is_not_made_again) {
@@ -42,13 +41,13 @@ TEST(documents_begin_with_the_first_token_of_a_set) {
     for (const int32_t begin : {kBos, kEot}) {
         vector<int32_t> ids(200);
         for (size_t i = 0; i < ids.size(); i++) ids[i] = i % 20 ? 100 : begin;
-        const string path = test::write_shard(path_of(fmt::format("begin_{}.bin", begin)), ids);
+        const string path = test::write_shard(folder(fmt::format("begin_{}.bin", begin)), ids);
         const Dataset set = open_dataset("data.train", {{path}}, 9, 1, false, rule);
         const TokenStream& s = set.streams[0];
         EXPECT(s.begin == begin && set.mask_eot == begin && s.packed->eot == begin && set.rows() == 10,
                "%d: %d, %zu rows", begin, set.mask_eot, size_t(set.rows()));
     }
-    const vector<Corpus> both = {{path_of("begin_7.bin")}, {path_of("begin_50256.bin")}};
+    const vector<Corpus> both = {{folder("begin_7.bin")}, {folder("begin_50256.bin")}};
     const Fatal f = test::fatal_of([&] { open_dataset("data.train", both, 9, 1, false, rule); });
     EXPECT(f.code == kExitConfig && strstr(f.what(), "begin with id 7") && strstr(f.what(), "50256"), "%s",
            f.what());

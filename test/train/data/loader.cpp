@@ -11,11 +11,10 @@ using std::string;
 using std::vector;
 using test::expect_words;
 using test::write_shard;
-
-static string path_of(const string& name) { return test::temporary_directory() + "/" + name; }
+using test::folder;
 
 static Dataset some_rows(int rows, int T, bool shuffle = true) {
-    const string path = write_shard(path_of("loader.bin"), test::random_ids(size_t(rows * T + 1), 500));
+    const string path = write_shard(folder("loader.bin"), test::random_ids(size_t(rows * T + 1), 500));
     return open_dataset("data.train", {{path}}, T, 1, shuffle);
 }
 
@@ -99,8 +98,8 @@ TEST(a_loader_ends_at_any_time) {
 TEST(errors_arrive_where_batches_are_taken) {
     vector<int32_t> ids(201, 5);
     ids[150] = 77;
-    write_shard(path_of("bad.bin"), ids);
-    Dataset set = open_dataset("data.train", {{path_of("bad.bin")}}, 10, 1, false);
+    write_shard(folder("bad.bin"), ids);
+    Dataset set = open_dataset("data.train", {{folder("bad.bin")}}, 10, 1, false);
     set.vocab = 50;
     Loader loader(set, 5, 0);
     loader.next();
@@ -122,9 +121,9 @@ static Config config_of(const string& train, const string& val) {
 }
 
 TEST(the_least_that_a_step_needs) {
-    const string val = write_shard(path_of("val.bin"), test::random_ids(100, 500));
-    const string enough = write_shard(path_of("enough.bin"), test::random_ids(81, 500));
-    const string small = write_shard(path_of("small.bin"), test::random_ids(80, 500));
+    const string val = write_shard(folder("val.bin"), test::random_ids(100, 500));
+    const string enough = write_shard(folder("enough.bin"), test::random_ids(81, 500));
+    const string small = write_shard(folder("small.bin"), test::random_ids(80, 500));
     EXPECT(open_run_data(config_of(enough, val)).train.rows() == 8, "81 tokens are enough");
     expect_words("80 tokens", test::fatal_of([&] { open_run_data(config_of(small, val)); }),
                  {"data.train", "small.bin", "80 tokens", "model.context = 10", "train.batch_tokens = 80",
@@ -133,8 +132,8 @@ TEST(the_least_that_a_step_needs) {
 
 TEST(vocabulary_comes_from_where_it_is_known) {
     const string named =
-        write_shard(path_of("named.bin"), test::random_ids(200, 500), {.vocab = 500, .largest = 499});
-    const string foreign = write_shard(path_of("unnamed.bin"), test::random_ids(200, 500));
+        write_shard(folder("named.bin"), test::random_ids(200, 500), {.vocab = 500, .largest = 499});
+    const string foreign = write_shard(folder("unnamed.bin"), test::random_ids(200, 500));
     Config cfg = config_of(named, foreign);
     cfg.model.vocab = 0;
     EXPECT(open_run_data(cfg).vocab == 500, "of the shards");
@@ -148,14 +147,14 @@ TEST(vocabulary_comes_from_where_it_is_known) {
 // eval.batches = 0: every row of every corpus, whatever the weights.
 TEST(evaluation_reads_every_row_once) {
     const auto ids = test::random_ids(2000, 500);
-    const string train = write_shard(path_of("train.bin"), ids);
+    const string train = write_shard(folder("train.bin"), ids);
     vector<int32_t> a(71, 1), b(501, 2), c(11, 3);
     for (auto* part : {&a, &b, &c})
         for (size_t i = 0; i < part->size() / 10; i++) (*part)[i * 10] = (*part)[1] * 100 + int32_t(i);
     Config cfg = config_of(train, "");
-    cfg.data.val = {{write_shard(path_of("va.bin"), a), 5},
-                    {write_shard(path_of("vb.bin"), b), 1},
-                    {write_shard(path_of("vc.bin"), c), 9}};
+    cfg.data.val = {{write_shard(folder("va.bin"), a), 5},
+                    {write_shard(folder("vb.bin"), b), 1},
+                    {write_shard(folder("vc.bin"), c), 9}};
     cfg.eval.batches = 0;
     const RunData data = open_run_data(cfg);
     std::set<int32_t> seen;

@@ -15,14 +15,13 @@ using std::string;
 using std::vector;
 using test::expect_words;
 using test::write_shard;
+using test::folder;
 
 using Lengths = vector<uint64_t>;
 using Row = vector<std::pair<uint64_t, uint64_t>>;      // start and length of each passage
 
 constexpr int32_t kEot = 0;
 const RowRule kRule = {RowKind::Documents, kEot};
-
-static string path_of(const string& name) { return test::temporary_directory() + "/" + name; }
 
 static Lengths random_lengths(size_t count, uint64_t most, uint64_t seed) {
     Lengths lengths(count);
@@ -100,7 +99,7 @@ static vector<int32_t> stream_of_documents(const Lengths& lengths, size_t headle
 }
 
 static string write_wide(const string& name, const vector<int32_t>& ids) {
-    return write_shard(path_of(name), ids, {.id_bytes = 4});
+    return write_shard(folder(name), ids, {.id_bytes = 4});
 }
 
 static Dataset open_set(const string& glob, int T, bool shuffle = false, const RowRule& rule = kRule) {
@@ -149,7 +148,7 @@ TEST(documents_go_on_in_the_next_shard) {
     for (size_t i = 0; i + 1 < cuts.size(); i++)
         write_wide(fmt::format("cut_{}.bin", i),
                    {ids.begin() + std::ptrdiff_t(cuts[i]), ids.begin() + std::ptrdiff_t(cuts[i + 1])});
-    const Dataset seven = open_set(path_of("cut_*.bin"), 40, true);
+    const Dataset seven = open_set(folder("cut_*.bin"), 40, true);
     EXPECT(seven.shards() == 7 && rows_of(one, 0, 2 * one.rows()) == rows_of(seven, 0, 2 * one.rows()),
            "%zu shards", seven.shards());
 }
@@ -158,20 +157,20 @@ TEST(an_index_gives_the_rows_of_a_scan) {
     const vector<int32_t> wide = stream_of_documents(random_lengths(3000, 60, 4));
     vector<uint16_t> ids;
     for (const int32_t id : wide) ids.push_back(id == kEot ? uint16_t(499) : uint16_t(id % 499));
-    ShardWriter writer(path_of("indexed"), 500, 7, 10'000, 499);
+    ShardWriter writer(folder("indexed"), 500, 7, 10'000, 499);
     writer.indexed_tokens = 0;
     for (size_t at = 0; at < ids.size(); at += 777)
         writer.append(std::span(ids).subspan(at, std::min<size_t>(777, ids.size() - at)));
     writer.close();
     publish({&writer, 1});
-    const string all = path_of("indexed_*.bin");
+    const string all = folder("indexed_*.bin");
     const Dataset named = open_set(all, 50, true, {RowKind::Documents, 499}),
-                  unnamed = open_set(path_of("indexed_*"), 50, true, {RowKind::Documents, -1});
-    EXPECT(glob_files(path_of("indexed_*.idx")).size() == named.shards() && named.shards() > 8, "%zu shards",
+                  unnamed = open_set(folder("indexed_*"), 50, true, {RowKind::Documents, -1});
+    EXPECT(glob_files(folder("indexed_*.idx")).size() == named.shards() && named.shards() > 8, "%zu shards",
            named.shards());
     const auto rows = rows_of(named, 0, named.rows());
     EXPECT(rows == rows_of(unnamed, 0, named.rows()), "the index says which id ends a text");
-    const ShardFile shard = open_shard_file(path_of("indexed_000001.bin"));
+    const ShardFile shard = open_shard_file(folder("indexed_000001.bin"));
     DocumentIndex shifted = *read_index(shard);
     const string kept = read_file(index_path(shard.info.path));
     shifted.starts[shifted.starts.size() / 2 + 1]++;
@@ -184,7 +183,7 @@ TEST(an_index_gives_the_rows_of_a_scan) {
     write_file(index_path(shard.info.path), kept);
     expect_words("another id", test::fatal_of([&] { open_set(all, 50, true, {RowKind::Documents, 498}); }),
                  {"indexed_000000.idx", "end-of-text is id 499", "data.tokenizer", "498"});
-    for (const string& path : glob_files(path_of("indexed_*.idx"))) {
+    for (const string& path : glob_files(folder("indexed_*.idx"))) {
         unlink(path.c_str());       // one after the other: part is read, part scanned
         EXPECT(rows == rows_of(open_set(all, 50, true, {RowKind::Documents, 499}), 0, named.rows()), "scan");
     }
@@ -261,7 +260,7 @@ TEST(rows_without_the_documents_that_they_should_have) {
          {std::tuple<long, int32_t, vector<string>>{53, 77, {"token 53", "id 77", "expected end-of-text 0"}},
           {60, kEot, {"token 60", "is end-of-text", "no document"}}}) {
         const Dataset set = open_set(write_wide("changed.bin", ids), 32);
-        FILE* f = fopen(path_of("changed.bin").c_str(), "r+b");
+        FILE* f = fopen(folder("changed.bin").c_str(), "r+b");
         fseek(f, 1024 + 4 * at, SEEK_SET), fwrite(&id, 4, 1, f), fclose(f);
         row_of(set, 0);
         const Fatal e = test::fatal_of([&] { row_of(set, 1); });
@@ -273,9 +272,9 @@ TEST(rows_without_the_documents_that_they_should_have) {
 TEST(an_interrupted_replacement_comes_first) {
     const string shard = write_wide("half_train_000000.bin", stream_of_documents({20, 13, 20, 13}));
     write_file(index_path(shard), "of another shard");
-    write_file(replacement_mark(path_of("half")), "");
+    write_file(replacement_mark(folder("half")), "");
     expect_words("replaced", test::fatal_of([&] { open_set(shard, 32); }), {"half.replacing", "encode"});
-    unlink(replacement_mark(path_of("half")).c_str());
+    unlink(replacement_mark(folder("half")).c_str());
     expect_words("index", test::fatal_of([&] { open_set(shard, 32); }),
                  {"half_train_000000.idx", "no index of documents", "remove the file"});
 }
@@ -287,9 +286,9 @@ TEST(validation_has_the_same_kind_of_rows) {
     cfg.data.rows = RowKind::Documents, cfg.train.batch_tokens = 32, cfg.eval.batches = 0;
     vector<int32_t> ids = stream_of_documents({20, 13, 40, 20, 13});
     for (int32_t& id : ids) if (id == kEot) id = 50256;
-    cfg.data.train = {{write_shard(path_of("t.bin"), ids)}};
+    cfg.data.train = {{write_shard(folder("t.bin"), ids)}};
     ids.resize(33);
-    cfg.data.val = {{write_shard(path_of("v.bin"), ids)}};
+    cfg.data.val = {{write_shard(folder("v.bin"), ids)}};
     const RunData data = open_run_data(cfg);
     EXPECT(data.train.rows() == 3 && data.val.rows() == 1 && row_of(data.val, 0) == ids, "rows");
     const string told = "begin with documents: cut off are 6.6% of the tokens, 0.0% for validation";

@@ -8,8 +8,6 @@
 
 using test::Ran, test::json;
 
-static bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
-
 static const std::string kArgs = " --cluster.gpu=h100 --run.precision=bf16 ";
 
 static json printed(const std::string& args) {

@@ -14,8 +14,6 @@
 using namespace test;
 using std::string;
 
-static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
-
 // ---------------------------------------------------------------------------------------------------------
 // flags
 

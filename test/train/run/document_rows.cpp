@@ -6,8 +6,6 @@ using std::string;
 using std::vector;
 using namespace test;
 
-static bool has(const string& text, const string& word) { return text.find(word) != text.npos; }
-
 // Documents of 20 and 13 tokens, a byte each: a pair fills a row of T = 32. more: and as many of 41.
 static json documents_config(bool more = false) {
     const string prefix = folder(more ? "more" : "pairs");

@@ -9,8 +9,6 @@ namespace fs = std::filesystem;
 using namespace test;
 using std::string;
 
-static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
-
 // Starts a long run, waits for its third step, sends the signal, waits for its end. Prints the exit code.
 static Ran signalled(const string& run_name, const string& signal, const string& args) {
     const string config =

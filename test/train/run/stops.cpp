@@ -12,8 +12,6 @@ namespace fs = std::filesystem;
 using namespace test;
 using std::string;
 
-static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
-
 static const char* const kStopping = "stopping after this step";
 
 // 4 million tokens: an evaluation, or a step, of a minute

@@ -4,7 +4,6 @@
 using namespace test;
 using std::string, std::vector;
 
-static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
 // No default, and 8192 tokens are no multiple of this context.
 static const json kShape = {{"layers", 3}, {"heads", 3}, {"channels", 48}, {"context", 40}, {"vocab", 310}};
 

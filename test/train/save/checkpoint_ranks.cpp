@@ -23,7 +23,7 @@ static Config config_on(const Where& at, const std::string& dir) {
 }
 
 static std::string folder(const char* name) {
-    const std::string path = test::temporary_directory() + "/" TEST_PRECISION "_" + name;
+    const std::string path = test::folder(TEST_PRECISION "_") + name;
     fs::create_directories(path);
     return path;
 }

@@ -7,8 +7,6 @@ namespace fs = std::filesystem;
 using namespace test;
 using std::string;
 
-static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
-
 static Ran ckpt(const string& args) { return run("dev/ckpt " + args); }
 
 // A run with checkpoints of steps 2 and 4, and a run of two ranks that resumed step 4 without a step.

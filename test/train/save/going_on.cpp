@@ -9,8 +9,6 @@ namespace fs = std::filesystem;
 using namespace test;
 using std::string;
 
-static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
-
 // Training waits for the disk: no checkpoint is skipped.
 static json saving_every(int steps, json changes = json::object()) {
     changes.merge_patch({{"checkpoint", {{"every", steps}, {"keep_last", 0}, {"async", false}}}});

@@ -6,8 +6,6 @@
 using namespace test;
 using std::string;
 
-static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
-
 static string weights_of(const string& run_name, int step) {
     return text_of(folder(run_name) + "/step_" + std::to_string(step) + "/rank_00000.safetensors");
 }

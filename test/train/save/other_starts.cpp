@@ -12,8 +12,6 @@ namespace fs = std::filesystem;
 using namespace test;
 using std::string;
 
-static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
-
 // Shards in a folder of their own.
 static string shards_in(const string& name) {
     const string dir = folder(name);

@@ -37,7 +37,7 @@ static Config config_on(const MeshCase& m, const std::string& dir) {
 }
 
 static std::string fresh(const std::string& name) {
-    const std::string dir = test::temporary_directory() + "/" TEST_PRECISION "_" + name;
+    const std::string dir = test::folder(TEST_PRECISION "_" + name);
     fs::remove_all(dir);
     fs::create_directories(dir);
     return dir;

@@ -103,7 +103,7 @@ static std::string bytes_of(size_t count) {
 }
 
 static FileContent content(const std::string& name, const std::string& bytes) {
-    const std::string path = test::temporary_directory() + "/" + name;
+    const std::string path = test::folder(name);
     write_file(path, bytes);
     return content_of_file(path);
 }

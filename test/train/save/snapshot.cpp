@@ -16,7 +16,7 @@ namespace PRECISION {
 
 static Config config_in(const char* name) {
     Config cfg = tiny_config();
-    cfg.run.dir = test::temporary_directory() + "/" TEST_PRECISION "_" + name;
+    cfg.run.dir = test::folder(TEST_PRECISION "_") + name;
     cfg.checkpoint.async = true, cfg.checkpoint.every = 1;
     fs::create_directories(cfg.run.dir);
     return cfg;

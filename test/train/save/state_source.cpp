@@ -25,7 +25,7 @@ static Config config_on(const Where& at) {
     cfg.model = {.layers = 5, .heads = 4, .channels = 24, .context = 13, .vocab = 67, .init = "random"};
     cfg.train.batch_tokens = 12 * 13, cfg.train.micro_batch = 1;
     cfg.optimizer.kind = at.optimizer, cfg.optimizer.stochastic_rounding = kIsBf16;
-    cfg.run.dir = test::temporary_directory() + "/" TEST_PRECISION "_sources";
+    cfg.run.dir = test::folder(TEST_PRECISION "_sources");
     cfg.run.threads = 1, cfg.checkpoint.async = false;
     cfg.parallel.ranks = at.dp * at.tp * at.pp, cfg.parallel.tp = at.tp, cfg.parallel.pp = at.pp;
     cfg.parallel.zero = at.zero;
@@ -124,7 +124,7 @@ TEST(an_image_in_memory_restores_another_mesh) {
 
 // Weights of random numbers and of an import are the same on every mesh, the masters as well.
 TEST(weights_are_the_same_on_every_mesh) {
-    const std::string file = test::temporary_directory() + "/" TEST_PRECISION "_sources.bin";
+    const std::string file = test::folder(TEST_PRECISION "_sources.bin");
     Image random, import;
     on_ranks(config_on({1, 1, 1, 0}), [&](Tiny& t) {
         random.add(t.model.shards);

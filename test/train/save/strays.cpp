@@ -8,13 +8,10 @@ namespace fs = std::filesystem;
 using namespace test;
 using std::string;
 
-static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
-
 static json saving(int steps) {
     return {{"train", {{"steps", steps}}},
             {"checkpoint", {{"every", 2}, {"keep_last", 0}, {"async", false}}}};
 }
-
 
 // ---------------------------------------------------------------------------------------------------------
 // closed descriptors

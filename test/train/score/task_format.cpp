@@ -17,7 +17,7 @@ static string line(const string& id, int index, int label) {
                        R"("label": {}}})", id, index, index, label);
 }
 static string file_of(const vector<string>& lines, const string& name = "t.jsonl") {
-    const string path = test::temporary_directory() + "/" + name;
+    const string path = test::folder(name);
     string text;
     for (const string& l : lines) text += l + "\n";
     write_file(path, text);

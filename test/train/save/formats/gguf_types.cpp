@@ -5,8 +5,6 @@
 using namespace test;
 using std::string, std::vector;
 
-static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
-
 // A Llama of 2 blocks.
 static const string& trained() {
     static const string config = [] {

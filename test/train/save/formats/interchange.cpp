@@ -13,8 +13,6 @@ using std::string;
 using test::folder, test::rows_of, test::run, test::train_gpt, test::tiny_program_config, test::text_of;
 using test::Ran;
 
-static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
-
 // A run of 5 steps with a checkpoint, made once. The vocabulary is a multiple of nothing.
 static const string& trained() {
     static const string config = [] {

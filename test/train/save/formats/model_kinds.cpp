@@ -5,8 +5,6 @@
 
 using namespace test;
 
-static bool has(const std::string& text, const std::string& word) { return text.find(word) != text.npos; }
-
 // A run of 4 steps with a checkpoint after 2 and 4, made once.
 static const std::string& trained() {
     static const std::string config = [] {

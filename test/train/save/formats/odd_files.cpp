@@ -14,8 +14,6 @@ namespace fs = std::filesystem;
 using namespace test;
 using std::string;
 
-static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
-
 // A copy of a run of 4 steps with checkpoints at 2 and 4.
 static string copy_of_run(const string& name) {
     static const string config = [] {

@@ -9,8 +9,6 @@ using namespace test;
 using std::string;
 namespace fs = std::filesystem;
 
-static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
-
 static const string& trained() {
     static const string config = [] {
         const string c = tiny_program_config("base", {{"train", {{"steps", 2}}},
