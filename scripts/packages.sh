@@ -1,15 +1,19 @@
 # shellcheck shell=bash disable=SC2034
-# Debian's packages that the program and its tests need. scripts/quickstart.sh and test/install.sh source it.
-# A package counts as there if the header, command or Python module is there, wherever it comes from.
+# Debian's packages that the program, its tests and .ci/run need. These source it: scripts/quickstart.sh,
+# test/install.sh, .ci/run. A package counts as there if its part is there, wherever the part comes from.
 #
 # missing_of WHAT:PACKAGE ... sets the array `missing` to the packages that are not there, without asking apt.
-# WHAT: a header NAME.h or NAME.hpp, `import MODULE`, or a command.
+# WHAT, a part of the package: a header NAME.h or NAME.hpp, `import MODULE`, a path, or a command.
 of_program=(make:make zlib.h:zlib1g-dev zstd.h:libzstd-dev xxhash.h:libxxhash-dev cxxopts.hpp:libcxxopts-dev
             fmt/core.h:libfmt-dev nlohmann/json.hpp:nlohmann-json3-dev)
 [ "${DNNL:-1}" = 0 ] || of_program+=(oneapi/dnnl/dnnl.hpp:libdnnl-dev)
 # without these, tests are skipped
-of_tests=(git:git mpicxx:libopenmpi-dev mpirun:openmpi-bin script:bsdutils
-          'import matplotlib:python3-matplotlib' chromium:chromium)
+of_tests=(git:git mpicxx:libopenmpi-dev mpirun:openmpi-bin script:bsdutils)
+of_pictures=('import matplotlib:python3-matplotlib' chromium:chromium)
+# without these, .ci/run checks less or takes longer
+of_checks=(ccache:ccache clang-14:clang-14 '/usr/lib/llvm-14/lib/clang/*/lib/linux/*asan*:libclang-rt-14-dev'
+           shellcheck:shellcheck pyflakes3:pyflakes3 /etc/ssl/certs/ca-certificates.crt:ca-certificates)
+of_judges=('import torch:python3-torch' 'import ensurepip:python3-venv')
 
 compiler_major() { "$1" -dumpversion 2>/dev/null | cut -d. -f1; }
 
@@ -26,6 +30,7 @@ is_there() {
     case $1 in
         *.h | *.hpp) "$CXX" -std=c++20 -x c++ -E - >/dev/null 2>&1 <<<"#include <$1>" ;;
         'import '*) "$PYTHON" -c "$1" >/dev/null 2>&1 ;;
+        /*) compgen -G "$1" >/dev/null ;;
         *) command -v "$1" >/dev/null ;;
     esac
 }
@@ -54,4 +59,11 @@ find_root() {               # sets `as_root` to what runs a command as root, or 
 update_packages() { "${as_root[@]}" apt-get update; }
 install() {                 # install PACKAGE ...
     "${as_root[@]}" DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
+}
+install_some() {            # install_some LOG PACKAGE ...: one by one, as a system may lack one
+    local package log=$1
+    for package in "${@:2}"; do
+        install "$package" >>"$log" 2>&1 ||
+            echo "note: cannot install $package: its tests are skipped ($log)" >&2
+    done
 }

@@ -7,7 +7,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 export PYTHON="${PYTHON:-/usr/bin/python3}"
 . scripts/packages.sh
-missing_of "${of_program[@]}" "${of_tests[@]}"
+missing_of "${of_program[@]}" "${of_tests[@]}" "${of_pictures[@]}"
 if [ ${#missing[@]} = 0 ] || [ "${INSTALL:-1}" = 0 ]; then exit 0; fi
 if ! command -v apt-get >/dev/null || ! find_root; then
     echo "note: tests that need one of these packages are skipped; to install them, as root:" >&2
@@ -18,7 +18,4 @@ log=build/install.log
 mkdir -p build
 echo "install  ${missing[*]}"
 update_packages >"$log" 2>&1
-# one by one, as a system may lack one
-for package in "${missing[@]}"; do
-    install "$package" >>"$log" 2>&1 || echo "note: cannot install $package: its tests are skipped ($log)" >&2
-done
+install_some "$log" "${missing[@]}"
