@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "llmc/base/context.h"
+#include "llmc/base/numbers/each_precision.h"
 #include "llmc/train/price/goodput.h"
 #include "llmc/train/price/step_time.h"
 
@@ -71,21 +72,5 @@ using DrawFunction = DrawnStep(const Config& cfg, int ranks, const Machine& mach
 
 }  // namespace plans
 
-namespace fp32::inline plans {
-EstimateFunction estimate;
-MeasuredFunction measured_estimate;
-MemoryFunction memory_estimate;
-DrawFunction drawn_step;
-}  // namespace fp32::plans
-namespace bf16::inline plans {
-EstimateFunction estimate;
-MeasuredFunction measured_estimate;
-MemoryFunction memory_estimate;
-DrawFunction drawn_step;
-}  // namespace bf16::plans
-namespace fp64::inline plans {
-EstimateFunction estimate;
-MeasuredFunction measured_estimate;
-MemoryFunction memory_estimate;
-DrawFunction drawn_step;
-}  // namespace fp64::plans
+IN_EACH_PRECISION(plans, EstimateFunction estimate; MeasuredFunction measured_estimate;
+                  MemoryFunction memory_estimate; DrawFunction drawn_step;)

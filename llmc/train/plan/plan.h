@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "llmc/base/config/config.h"
+#include "llmc/base/numbers/each_precision.h"
 
 inline namespace plans {
 
@@ -23,12 +24,4 @@ struct PlanRequest {
 
 }  // namespace plans
 
-namespace fp32::inline plans {
-int plan(Config, const PlanRequest&);
-}
-namespace bf16::inline plans {
-int plan(Config, const PlanRequest&);
-}
-namespace fp64::inline plans {
-int plan(Config, const PlanRequest&);
-}
+IN_EACH_PRECISION(plans, int plan(Config, const PlanRequest&);)

@@ -2,6 +2,7 @@
 #pragma once
 #include <optional>
 
+#include "llmc/base/numbers/each_precision.h"
 #include "llmc/train/plan/search.h"
 
 inline namespace plans {
@@ -30,18 +31,7 @@ using CheckMeasurable = void(const Config& cfg, int ranks);
 
 }  // namespace plans
 
-namespace fp32::inline plans {
-PlannedFunction planned;
-CheckMeasurable check_measurable;
-}  // namespace fp32::plans
-namespace bf16::inline plans {
-PlannedFunction planned;
-CheckMeasurable check_measurable;
-}  // namespace bf16::plans
-namespace fp64::inline plans {
-PlannedFunction planned;
-CheckMeasurable check_measurable;
-}  // namespace fp64::plans
+IN_EACH_PRECISION(plans, PlannedFunction planned; CheckMeasurable check_measurable;)
 
 inline namespace plans {
 

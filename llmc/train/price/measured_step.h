@@ -11,6 +11,7 @@
 
 #include "llmc/base/config/config.h"
 #include "llmc/base/json_value.h"
+#include "llmc/base/numbers/each_precision.h"
 #include "llmc/ops/walk.h"
 
 inline namespace price {
@@ -57,15 +58,7 @@ using MeasureStepFunction = MeasuredStep(const Config& cfg, int ranks);
 
 }  // namespace price
 
-namespace fp32::inline price {
-MeasureStepFunction measure_step;
-}
-namespace bf16::inline price {
-MeasureStepFunction measure_step;
-}
-namespace fp64::inline price {
-MeasureStepFunction measure_step;
-}
+IN_EACH_PRECISION(price, MeasureStepFunction measure_step;)
 
 inline namespace price {
 

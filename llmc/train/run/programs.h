@@ -10,6 +10,7 @@
 #include <string>
 
 #include "llmc/base/config/config.h"
+#include "llmc/base/numbers/each_precision.h"
 #include "llmc/comm/axis.h"
 
 inline namespace runs {
@@ -27,13 +28,10 @@ namespace fp32 { int train(Config, const Mesh&); }
 namespace bf16 { int train(Config, const Mesh&); }
 namespace fp64 { int train(Config, const Mesh&); }
 
-#define PROGRAMS                                                                                           \
-    int generate(Config, const Mesh&, const Prompt& prompt);                                               \
-    int evaluate(Config, const Mesh&);                                                                     \
-    int export_model(Config, const Mesh&, const std::string& to, bool overwrite);                          \
-    struct Model;                                                                                          \
+IN_EACH_PRECISION(runs,
+    int generate(Config, const Mesh&, const Prompt& prompt);
+    int evaluate(Config, const Mesh&);
+    int export_model(Config, const Mesh&, const std::string& to, bool overwrite);
+    struct Model;
     void check_export(const Config&, const Mesh&, Model&, const std::string& to);
-namespace fp32::inline runs { PROGRAMS }
-namespace bf16::inline runs { PROGRAMS }
-namespace fp64::inline runs { PROGRAMS }
-#undef PROGRAMS
+)
