@@ -26,24 +26,28 @@
 
 namespace PRECISION::inline runs {
 
-// The weights of a program: model.init if set, else the newest checkpoint of run.dir. Takes over the model's
-// shape, and the model's tokenizer if the settings name no tokenizer or the model is a checkpoint. unusable:
-// the reason why the model's tokenizer cannot be used; empty: usable. `held` keeps a run from pruning the
-// checkpoint until this program ends.
-static std::string weights_of(Config& cfg, const Axis& world, const char* flag, std::string* unusable,
-                              HeldCheckpoint& held) {
+// The weights of a program. `held` keeps a run from pruning the checkpoint until this program ends.
+struct Weights {
+    HeldCheckpoint held;
+    std::string init = held.folder;
+    std::string unusable = {};          // why the model's tokenizer cannot be used; empty: usable
+};
+
+// model.init if set, else the newest checkpoint of run.dir. Takes over the model's shape, and the model's
+// tokenizer if the settings name no tokenizer or the model is a checkpoint.
+static Weights weights_of(Config& cfg, const Axis& world, const char* flag) {
     const bool newest = starts_random(cfg.model.init);
-    held = newest ? newest_checkpoint(cfg.run.dir, world) : hold_checkpoint(cfg.model.init);
-    const std::string init = held.folder;
-    CHECK_INPUT(!init.empty(), "{}: run.dir '{}' holds no checkpoint (step_N); train first, or name a folder "
-                "by --model.init=DIR", flag, cfg.run.dir);
-    if (!is_foreign(init)) verify_init(init, world, posix_disk(), newest ? Check::Sizes : Check::Hashes);
-    const ReadModel model = model_of(init);
+    Weights w{newest ? newest_checkpoint(cfg.run.dir, world) : hold_checkpoint(cfg.model.init)};
+    CHECK_INPUT(!w.init.empty(), "{}: run.dir '{}' holds no checkpoint (step_N); train first, or name a "
+                "folder by --model.init=DIR", flag, cfg.run.dir);
+    const bool foreign = is_foreign(w.init);
+    if (!foreign) verify_init(w.init, world, posix_disk(), newest ? Check::Sizes : Check::Hashes);
+    const ReadModel model = model_of(w.init);
     adopt_whole_model(cfg, model);
-    if (!is_foreign(init) && !model.tokenizer.empty()) cfg.data.tokenizer.clear();
-    *unusable = adopt_tokenizer(cfg, model);
+    if (!foreign && !model.tokenizer.empty()) cfg.data.tokenizer.clear();
+    w.unusable = adopt_tokenizer(cfg, model);
     cfg.train = no_training(cfg.model.context);
-    return init;
+    return w;
 }
 
 // The tokenizer of the settings. Ids beyond the tokenizer's were never trained; a tokenizer with ids beyond
@@ -57,12 +61,11 @@ static Tokenizer tokenizer_of(const Config& cfg, const std::string& init, const 
     return tokenizer;
 }
 
-// The tokenizer of a program that cannot do without. unusable: of weights_of().
-static Tokenizer needed_tokenizer(const Config& cfg, const std::string& init, const char* flag,
-                                  const std::string& unusable) {
+// The tokenizer of a program that cannot do without.
+static Tokenizer needed_tokenizer(const Config& cfg, const Weights& w, const char* flag) {
     CHECK_INPUT(!cfg.data.tokenizer.empty(), "{}: {}; give --data.tokenizer=PATH", flag,
-                unusable.empty() ? init + " has no tokenizer.json" : unusable);
-    return tokenizer_of(cfg, init, flag);
+                w.unusable.empty() ? w.init + " has no tokenizer.json" : w.unusable);
+    return tokenizer_of(cfg, w.init, flag);
 }
 
 // Prints text as the model writes. A terminal gets whole characters, without control characters.
@@ -117,17 +120,15 @@ static std::string text_of(const Prompt& prompt, const Axis& world) {
 
 // Continues the text, or answers it as a message.
 int generate(Config cfg, const Mesh& mesh, const Prompt& prompt) {
-    std::string unusable;
-    HeldCheckpoint held;
-    const std::string init = weights_of(cfg, mesh.world, "--generate", &unusable, held);
-    const Tokenizer tokenizer = needed_tokenizer(cfg, init, "--generate", unusable);
+    const Weights weights = weights_of(cfg, mesh.world, "--generate");
+    const Tokenizer tokenizer = needed_tokenizer(cfg, weights, "--generate");
     const std::string given = text_of(prompt, mesh.world);
     const Chat message = prompt.chat ? chat_of(tokenizer, given, prompt.system)
                                      : Chat{prompt_ids(tokenizer, given), -1};
     if (!prompt.chat && mesh.rank == 0) print_on_chat(tokenizer);
     Model model(cfg, mesh, 1, true);
     model.allocate();
-    load_weights(model.shards, init);
+    load_weights(model.shards, weights.init);
     Generator generator(cfg, mesh, *model.decoder, model.zero);
     Shown shown{.terminal = on_terminal(1)};
     const auto print = [&](std::string_view more) {
@@ -169,15 +170,14 @@ static bool evaluate_loss(Config cfg, const Mesh& mesh, const std::string& init,
 
 // Scores eval.tasks: rows in run.dir/evals.jsonl, and a table. The name "loss" is evaluate_loss().
 int evaluate(Config cfg, const Mesh& mesh) {
-    std::string unusable;
-    HeldCheckpoint held;
-    const std::string init = weights_of(cfg, mesh.world, "--evaluate", &unusable, held);
+    const Weights weights = weights_of(cfg, mesh.world, "--evaluate");
+    const std::string& init = weights.init;
     const int64_t step = is_foreign(init) ? 0 : open_head(init).manifest.step;
     if (mesh.rank == 0) print("{} at step {}\n\n", for_terminal(init), grouped(step));
     const bool loss = std::erase(cfg.eval.tasks, "loss") > 0;
     if (loss && !evaluate_loss(cfg, mesh, init, step)) return kExitDone;
     if (cfg.eval.tasks.empty()) return kExitDone;
-    const Tokenizer tokenizer = needed_tokenizer(cfg, init, "--evaluate", unusable);
+    const Tokenizer tokenizer = needed_tokenizer(cfg, weights, "--evaluate");
     const auto tasks = on_rank_0_first(mesh.world, [&] { return load_tasks(cfg, tokenizer); });
     Model model(cfg, mesh, 1, false);
     model.allocate();
@@ -240,22 +240,20 @@ void check_export(const Config& cfg, const Mesh& mesh, Model& model, const std::
 
 int export_model(Config cfg, const Mesh& mesh, const std::string& to, bool overwrite) {
     CHECK_INPUT(mesh.world.size == 1, "--export: one rank does it; start it without mpirun");
-    std::string unusable;
-    HeldCheckpoint held;
-    const std::string init = weights_of(cfg, mesh.world, "--export", &unusable, held);
-    if (!unusable.empty()) warning("{}; the export has none", unusable);
+    const Weights weights = weights_of(cfg, mesh.world, "--export");
+    if (!weights.unusable.empty()) warning("{}; the export has none", weights.unusable);
     std::optional<Tokenizer> tokenizer;
-    if (!cfg.data.tokenizer.empty()) tokenizer = tokenizer_of(cfg, init, "--export");
+    if (!cfg.data.tokenizer.empty()) tokenizer = tokenizer_of(cfg, weights.init, "--export");
     check_export_kind(to, cfg.model);
     const bool replaces = replaces_export(to, cfg.model, overwrite);
     Model model(cfg, mesh, 1, true);
     model.allocate();
-    load_weights(model.shards, init);
+    load_weights(model.shards, weights.init);
     const auto read = [&](const Tensor& t) { return whole_in_fp32(model.shards, t); };
     const OwnModel own{.shape = cfg.model, .layout = model.shards.layout, .read = read,
                        .tokenizer = tokenizer ? &*tokenizer : nullptr, .bf16 = sizeof(floatX) == 2};
     export_to(own, to, [&](const std::string& copy) { check_export(cfg, mesh, model, copy); });
-    print("exported {} to {}{}; read back, it computes the same\n", for_terminal(init),
+    print("exported {} to {}{}; read back, it computes the same\n", for_terminal(weights.init),
           for_terminal(path_of(to)), replaces ? ", replacing what was there" : "");
     return kExitDone;
 }
