@@ -84,6 +84,20 @@ inline Ran train_gpt(const std::string& config, const std::string& args = "") {
     return run("./train_gpt " + config + " " + args);
 }
 
+// The config of a run that has ended.
+inline std::string trained_config(const std::string& name, const json& changes) {
+    const std::string config = tiny_program_config(name, changes);
+    const Ran ran = train_gpt(config);
+    EXPECT(ran.code == 0, "%s: code %d, '%s'", name.c_str(), ran.code, ran.err.c_str());
+    return config;
+}
+
+inline bool no_mpi() {
+    static const bool missing = run("command -v mpirun").code != 0 ||
+                                !has(run("./train_gpt --version").out, "MPI");
+    return missing;
+}
+
 // Rows of metrics.jsonl, of an event or every row. A row without its end of line is still being written.
 inline std::vector<json> rows_of(const std::string& run, const std::string& event = "") {
     std::vector<json> rows;

@@ -12,10 +12,6 @@ namespace fs = std::filesystem;
 using namespace test;
 using std::string;
 
-static bool no_mpi() {
-    return run("command -v mpirun").code != 0 || !has(run("./train_gpt --version").out, "MPI");
-}
-
 static Ran on_ranks(int ranks, bool mpi, const string& config, const string& args) {
     const string start = fmt::format("mpirun -q --allow-run-as-root --oversubscribe --bind-to none -np {} ",
                                      ranks);

@@ -7,10 +7,6 @@
 using namespace test;
 using std::string;
 
-static bool no_mpi() {
-    return run("command -v mpirun").code != 0 || !has(run("./train_gpt --version").out, "MPI");
-}
-
 TEST(one_machine_and_a_list_of_them) {
     if (no_mpi()) return skip("no mpirun, or built without MPI");
     int count = 0;

@@ -13,12 +13,6 @@
 using namespace test;
 using std::string;
 
-static bool no_mpi() {
-    static const bool missing = run("command -v mpirun").code != 0 ||
-                                !has(run("./train_gpt --version").out, "MPI");
-    return missing;
-}
-
 // A model of fp64 with text, that evaluates, samples and saves after every step.
 static string config_of(const string& name, const json& changes = json::object()) {
     static const bool made = [] {

@@ -7,16 +7,11 @@ using std::string, std::vector;
 
 // A Llama of 2 blocks.
 static const string& trained() {
-    static const string config = [] {
-        const string c = tiny_program_config(
-            "types", {{"model", {{"norm", "rmsnorm"}, {"bias", false}, {"position", "rope"}, {"heads", 4},
-                                 {"activation", "swiglu"}, {"kv_heads", 2}, {"ffn_channels", 80},
-                                 {"tied", false}}},
-                      {"train", {{"steps", 3}}}, {"checkpoint", {{"every", 3}}}});
-        const Ran ran = train_gpt(c);
-        EXPECT(ran.code == 0, "code %d, '%s'", ran.code, ran.err.c_str());
-        return c;
-    }();
+    static const string config = test::trained_config(
+        "types", {{"model", {{"norm", "rmsnorm"}, {"bias", false}, {"position", "rope"}, {"heads", 4},
+                             {"activation", "swiglu"}, {"kv_heads", 2}, {"ffn_channels", 80},
+                             {"tied", false}}},
+                  {"train", {{"steps", 3}}}, {"checkpoint", {{"every", 3}}}});
     return config;
 }
 

@@ -15,13 +15,8 @@ using test::Ran;
 
 // A run of 5 steps with a checkpoint, made once. The vocabulary is a multiple of nothing.
 static const string& trained() {
-    static const string config = [] {
-        const string c = tiny_program_config("base", {{"model", {{"vocab", 509}}}, {"train", {{"steps", 5}}},
-                                                      {"checkpoint", {{"every", 5}}}});
-        const Ran ran = train_gpt(c);
-        EXPECT(ran.code == 0, "code %d, '%s'", ran.code, ran.err.c_str());
-        return c;
-    }();
+    static const string config = test::trained_config(
+        "base", {{"model", {{"vocab", 509}}}, {"train", {{"steps", 5}}}, {"checkpoint", {{"every", 5}}}});
     return config;
 }
 

@@ -10,12 +10,8 @@ using std::string;
 namespace fs = std::filesystem;
 
 static const string& trained() {
-    static const string config = [] {
-        const string c = tiny_program_config("base", {{"train", {{"steps", 2}}},
-                                                      {"checkpoint", {{"every", 2}}}});
-        EXPECT(train_gpt(c).code == 0, "a run");
-        return c;
-    }();
+    static const string config =
+        test::trained_config("base", {{"train", {{"steps", 2}}}, {"checkpoint", {{"every", 2}}}});
     return config;
 }
 
