@@ -19,8 +19,10 @@ static double length_of(Rule rule, std::string_view continuation, const Score& s
         case Rule::Characters: return std::max(1., characters_of(text));
         case Rule::Bytes: return std::max(1., double(text.size()));
         case Rule::Tokens: return score.tokens;
-        default: return 1;
+        case Rule::Sum:
+        case Rule::Greedy: break;
     }
+    return 1;
 }
 
 int choose(Rule rule, const Document& document, std::span<const Score> scores) {

@@ -21,7 +21,7 @@ enum class Rule : uint8_t {
     Tokens,         // sum / tokens
     Greedy          // right if each token is the likeliest; documents have one continuation
 };
-inline constexpr std::array<const char*, 5> kRules = {"sum", "characters", "bytes", "tokens", "greedy"};
+inline constexpr std::array kRules = {"sum", "characters", "bytes", "tokens", "greedy"};
 
 struct Document {
     Json id;                                // as in the file
