@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 
+#include <cmath>
 #include <limits>
 #include <mutex>
 #include <set>
@@ -30,17 +31,16 @@ struct EnergyMeter::Nvml {
     Device device = nullptr;
     std::string bus_id;                 // as in `metered`
 
+    bool started = false;               // the library
     bool counts = false;                // by the counter; otherwise by power
-    bool started = false;
-    double last = 0, time = 0;          // reading of either, seconds of the clock
+    double last = 0, time = 0;          // reading of either, seconds of the clock; time 0: none yet
 
-    // Joules so far, or watts now.
-    bool read(double* value) const {
+    // Joules so far, or watts now; NaN: no answer.
+    double read() const {
         unsigned long long millijoules = 0;
         unsigned milliwatts = 0;
-        if (counts ? energy(device, &millijoules) != 0 : power(device, &milliwatts) != 0) return false;
-        *value = 1e-3 * (counts ? double(millijoules) : double(milliwatts));
-        return true;
+        if (counts ? energy(device, &millijoules) != 0 : power(device, &milliwatts) != 0) return kNotMeasured;
+        return 1e-3 * (counts ? double(millijoules) : double(milliwatts));
     }
     bool open(const std::string& bus_id, const char* path);
     ~Nvml() {
@@ -48,7 +48,7 @@ struct EnergyMeter::Nvml {
             const std::lock_guard lock(guard);
             metered.erase(bus_id);
         }
-        if (device) shutdown();
+        if (started) shutdown();
         if (library) dlclose(library);
     }
 };
@@ -65,17 +65,12 @@ bool EnergyMeter::Nvml::open(const std::string& id, const char* path) {
     if (!library || !find(library, "nvmlInit_v2", init) || !find(library, "nvmlShutdown", shutdown) ||
         !find(library, "nvmlDeviceGetHandleByPciBusId_v2", handle) || init() != 0)
         return false;
-    const bool found = handle(id.c_str(), &device) == 0;
-    if (!found || !device) {
-        device = nullptr;
-        shutdown();
-        return false;
-    }
-    double ignored;
+    started = true;
+    if (handle(id.c_str(), &device) != 0 || !device) return false;
     counts = true;
-    if (find(library, "nvmlDeviceGetTotalEnergyConsumption", energy) && read(&ignored)) return true;
+    if (find(library, "nvmlDeviceGetTotalEnergyConsumption", energy) && std::isfinite(read())) return true;
     counts = false;
-    return find(library, "nvmlDeviceGetPowerUsage", power) && read(&ignored);
+    return find(library, "nvmlDeviceGetPowerUsage", power) && std::isfinite(read());
 }
 
 EnergyMeter::~EnergyMeter() = default;
@@ -93,17 +88,14 @@ EnergyMeter::EnergyMeter(const std::string& bus_id, const char* library) {
 
 void EnergyMeter::start() {
     if (!nvml_) return;
-    nvml_->started = true;
     nvml_->time = seconds_now();
-    if (!nvml_->read(&nvml_->last)) nvml_->last = kNotMeasured;
+    nvml_->last = nvml_->read();
 }
 
 void EnergyMeter::read() {
-    if (!nvml_ || !nvml_->started) return;
+    if (!nvml_ || nvml_->time == 0) return;
     const Timed span("energy", Timeline::Kind::Wait);
-    double now = kNotMeasured;
-    if (!nvml_->read(&now)) now = kNotMeasured;
-    const double time = seconds_now();
+    const double now = nvml_->read(), time = seconds_now();
     joules_ += nvml_->counts ? now - nvml_->last : (now + nvml_->last) / 2 * (time - nvml_->time);
     nvml_->last = now;
     nvml_->time = time;
