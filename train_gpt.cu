@@ -7,15 +7,15 @@ every rank. README.md explains the settings, llmc/README.md has a line for every
 #include "llmc/base/context.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/host/machine.h"
-#include "llmc/train/save/checkpoint.h"
-#include "llmc/train/step/learning_rate.h"
+#include "llmc/train/run/kernel_choices.h"
 #include "llmc/train/run/peaks.h"
-#include "llmc/train/run/model.h"
 #include "llmc/train/run/programs.h"
 #include "llmc/train/run/run_data.h"
+#include "llmc/train/run/run_memory.h"
 #include "llmc/train/run/step_log.h"
-#include "llmc/train/run/kernel_choices.h"
+#include "llmc/train/save/checkpoint.h"
 #include "llmc/train/score/scores.h"
+#include "llmc/train/step/learning_rate.h"
 
 namespace PRECISION {
 

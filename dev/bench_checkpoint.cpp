@@ -15,15 +15,15 @@
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
-#include "llmc/base/json.h"
 #include "llmc/base/host/machine.h"
 #include "llmc/base/host/version.h"
-#include "llmc/io/files/shard_writer.h"
-#include "llmc/train/save/checkpoint.h"
-#include "llmc/train/run/peaks.h"
-#include "llmc/train/run/model.h"
-#include "llmc/train/save/recover.h"
+#include "llmc/base/json/json.h"
 #include "llmc/comm/votes.h"
+#include "llmc/io/files/shard_writer.h"
+#include "llmc/train/run/peaks.h"
+#include "llmc/train/run/run_memory.h"
+#include "llmc/train/save/checkpoint.h"
+#include "llmc/train/save/recover.h"
 
 namespace PRECISION {
 
@@ -128,7 +128,7 @@ void save_beside(Checkpoint& checkpoint, RunState& state, Steps& step, Times& t)
     state.step++;
     t.beside.push_back(seconds([&] {
         t.stall.push_back(seconds([&] { checkpoint.save(state, false); }));
-        while (checkpoint.votes.mine[Votes::kDone] == 0) t.step_writing.push_back(step());
+        while (checkpoint.votes.mine[kSaveDone] == 0) t.step_writing.push_back(step());
         checkpoint.finish();
     }));
 }

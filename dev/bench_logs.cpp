@@ -15,7 +15,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/guard/progress_page.h"
-#include "llmc/base/json.h"
+#include "llmc/base/json/json.h"
 #include "llmc/base/progress.h"
 #include "llmc/train/log/rank_file.h"
 #include "llmc/train/log/step_meter.h"

@@ -26,7 +26,7 @@
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/base/host/machine.h"
-#include "llmc/base/json.h"
+#include "llmc/base/json/json.h"
 #include "llmc/train/log/log.h"
 
 struct Bench {

@@ -12,8 +12,8 @@
 #include "llmc/base/context.h"
 #include "llmc/base/progress.h"
 #include "llmc/ops/cpu/products/dnnl.h"
-#include "llmc/train/run/measure.h"
-#include "llmc/train/run/model.h"
+#include "llmc/train/run/peaks.h"
+#include "llmc/train/run/run_memory.h"
 
 namespace PRECISION {
 namespace {

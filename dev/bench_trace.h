@@ -7,9 +7,9 @@
 #include "dev/bench_models.h"
 #include "dev/bench_products.h"
 #include "llmc/base/context.h"
-#include "llmc/base/json.h"
+#include "llmc/base/json/json.h"
 #include "llmc/base/progress.h"
-#include "llmc/train/run/model.h"
+#include "llmc/train/run/run_memory.h"
 #include "llmc/train/run/trace.h"
 #include "llmc/train/save/state_source.h"
 

@@ -33,7 +33,7 @@ LAUNCH = re.compile(r"<<<")
 FAST_MATH = re.compile(r"-f(fast-math|unsafe-math-optimizations|finite-math-only|associative-math)|-Ofast")
 LAUNCH_HELPER = "llmc/ops/cuda/device/runtime."
 TOUR = "llmc/README.md"
-PARSER = "llmc/base/json_events.cpp"        # 4 s to compile
+PARSER = "llmc/base/json/json_events.cpp"   # 4 s to compile
 SELF = ("dev/check.py", "test/train/run/house_rules.cpp")
 
 
@@ -129,7 +129,7 @@ class Check:
                 self.report(path, i, "launch", f"'<<<' outside {LAUNCH_HELPER}*; use the launch helper")
             if path.startswith("llmc/") and path != PARSER and "#include <nlohmann/" in line:
                 self.report(path, i, "include", f"nlohmann's parser is compiled in {PARSER} alone; use "
-                            "llmc/base/json_value.h")
+                            "llmc/base/json/json_value.h")
         namespaces = 0
         for i, (line, whole) in enumerate(zip(code, lines), 1):
             namespaces += bool(NAMESPACE.match(line)) - whole.startswith("}  // namespace")

@@ -7,7 +7,7 @@ import re
 # Floors and their rooms (folders; "" is the floor's own): a file includes files of its room, of earlier rooms
 # and of earlier floors.
 HOUSE = {
-    "base": ["numbers", "", "host", "config", "guard"],
+    "base": ["numbers", "", "disk", "json", "host", "config", "guard"],
     "io": ["files", "unicode", "text", "corpus"],
     "ops": ["decl", "", "cuda/device", "cuda", "cuda/tuning", "cuda/products", "cuda/attention",
             "cpu/products", "cpu"],
@@ -20,10 +20,10 @@ FLOORS = list(HOUSE)
 ROOM_FILES = 25
 TEXT_LINES = 10
 CALLERS, LIMITS = re.compile(r"\bcall(s|ed)?\b", re.I), re.compile(r"\bknows? no\b|\bnot know\b")
-# A room's namespace is inline. It has the name of the folder except here, where a function of C or of ours
-# has that name. `ops` is the backend of a build; ops/decl is included in the namespaces of the backends.
-NAMESPACES = {"explore": "explorer", "log": "logs", "plan": "plans", "run": "runs", "save": "saves",
-              "score": "scores"}
+# A room's namespace is inline. It has the name of the folder except here, where a function or a library has
+# that name. `ops` is the backend of a build; ops/decl is included in the namespaces of the backends.
+NAMESPACES = {"explore": "explorer", "json": "json_format", "log": "logs", "plan": "plans", "run": "runs",
+              "save": "saves", "score": "scores"}
 
 
 def place_of(path):

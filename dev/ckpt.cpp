@@ -12,7 +12,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/base/numbers/dtype.h"
 #include "llmc/train/save/recover.h"
 #include "llmc/train/save/save.h"

@@ -16,8 +16,8 @@
 #include <string>
 #include <string_view>
 
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/base/progress.h"
 #include "llmc/train/price/cluster.h"
 

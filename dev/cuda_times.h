@@ -12,7 +12,7 @@
 #include "llmc/ops/arena.h"
 #include "llmc/ops/cuda/gemm.h"
 #include "llmc/ops/cuda/tuning/workload.h"
-#include "llmc/train/run/model.h"
+#include "llmc/train/run/run_memory.h"
 
 using namespace bf16::cuda;
 

@@ -11,10 +11,10 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/base/host/machine.h"
-#include "llmc/train/run/model.h"
+#include "llmc/train/run/run_memory.h"
 #include "llmc/train/save/adopt.h"
 #include "llmc/train/save/checkpoint.h"
 #include "llmc/train/save/formats/formats.h"

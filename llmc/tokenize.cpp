@@ -6,18 +6,18 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/base/host/machine.h"
-#include "llmc/base/progress.h"
 #include "llmc/base/host/version.h"
+#include "llmc/base/progress.h"
 #include "llmc/base/terminal.h"
 #include "llmc/io/corpus/bpe_train.h"
 #include "llmc/io/corpus/encode_set.h"
-#include "llmc/io/text/text_encoder.h"
 #include "llmc/io/corpus/ordered_jobs.h"
-#include "llmc/io/files/document_index.h"
 #include "llmc/io/corpus/tokenize_options.h"
+#include "llmc/io/files/document_index.h"
+#include "llmc/io/text/text_encoder.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // Shards of short documents, a byte a token, for tests of rows with several documents.
 #pragma once
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/io/files/document_index.h"
 #include "test/program.h"
 

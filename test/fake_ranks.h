@@ -14,13 +14,13 @@
 #include <thread>
 #include <vector>
 
-#include "llmc/base/files.h"
-#include "llmc/base/guard/wait.h"
-#include "llmc/base/guard/obituary.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/base/guard/launcher.h"
-#include "llmc/base/progress.h"
-#include "llmc/base/guard/supervisor.h"
+#include "llmc/base/guard/obituary.h"
 #include "llmc/base/guard/signals.h"
+#include "llmc/base/guard/supervisor.h"
+#include "llmc/base/guard/wait.h"
+#include "llmc/base/progress.h"
 #include "test/test.h"
 
 namespace test {

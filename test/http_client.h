@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <chrono>
 
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "test/test.h"
 
 namespace test {

@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "llmc/base/context.h"
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/base/progress.h"
 #include "llmc/train/log/log.h"
 #include "llmc/train/log/step_meter.h"

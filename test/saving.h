@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <span>
 
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/train/save/recover.h"
 #include "llmc/train/save/run_state.h"
 #include "llmc/train/save/save.h"

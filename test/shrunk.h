@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "llmc/base/config/config.h"
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 
 inline std::vector<std::string> preset_paths() {
     std::vector<std::string> paths;

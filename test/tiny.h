@@ -8,7 +8,7 @@
 
 #include "llmc/base/context.h"
 #include "llmc/train/step/learning_rate.h"
-#include "llmc/train/run/model.h"
+#include "llmc/train/run/run_memory.h"
 #include "llmc/train/save/state_source.h"
 #include "llmc/comm/votes.h"
 #include "test/kinds.h"

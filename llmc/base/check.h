@@ -1,4 +1,4 @@
-// Room base: errors, files, JSON, the terminal and progress lines, for every program here.
+// Room base: errors, the terminal and progress lines, for every program here.
 // Every other room calls it. The room knows no setting and no model.
 //
 // Errors. Every failed check calls fatal(): prints the failure, the place and the remedy, then ends the job.

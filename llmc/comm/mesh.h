@@ -47,7 +47,7 @@ struct GroupRow {
     Axis Mesh::*axis;
     unsigned over;      // axes on which members differ
     SlicePart part;
-    int nccl_blocks;    // share of the thread blocks of NCCL: what is waited for most has most
+    int nccl_blocks;    // share of NCCL's thread blocks; the group that steps wait for most has the largest
     bool messages = false;      // between neighbours; each has a route of NCCL's
 };
 inline constexpr int kGroups = 7;

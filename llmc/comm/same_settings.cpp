@@ -7,7 +7,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/config/fields.h"
-#include "llmc/base/json.h"
+#include "llmc/base/json/json.h"
 #include "llmc/base/terminal.h"
 
 inline namespace comm {

@@ -19,8 +19,8 @@
 
 namespace PRECISION::inline model {
 
-// A micro-batch: inputs and targets, (B, T) each, and with model.document_mask the documents. Equal on every
-// rank of tp.
+// A micro-batch: inputs and targets, (B, T) each, T tokens of each row being here, and with
+// model.document_mask the documents. Equal on every rank of tp.
 struct Batch {
     const int32_t* tokens;
     const int32_t* targets;
@@ -33,11 +33,12 @@ struct Batch {
 struct GptShape {
     Dims d;
     int B, T;             // largest micro-batch: rows, tokens of a row
+    int here() const { return T; }      // tokens of a row on this rank: all, until an axis cuts rows
     Recompute level = Recompute::None;
     bool backward = true;
     bool apart = true;    // gradients as Gpt::kApart says
 
-    int N() const { return B * T; }
+    int N() const { return B * here(); }
 };
 
 // Activations of the norm right after the embedding, kept for backward; without embed_norm none.

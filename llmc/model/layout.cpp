@@ -36,47 +36,10 @@ std::vector<Tensor> whole_tensors(const Dims& d) {
     return tensors;
 }
 
-static size_t aligned(size_t count) { return (count + kTensorAlign - 1) / kTensorAlign * kTensorAlign; }
-
-static size_t shard_size(size_t bucket, size_t shards) { return aligned((bucket + shards - 1) / shards); }
-
-// Elements of the tensors, one after the other from `at` on, that lie whole in one shard.
-static size_t whole_in_a_shard(std::span<Tensor* const> tensors, size_t at, size_t shard) {
-    size_t whole = 0;
-    for (const Tensor* t : tensors) {
-        const size_t count = t->param.count();
-        if (at / shard == (at + count - 1) / shard) whole += count;
-        at += aligned(count);
-    }
-    return whole;
-}
-
-// Reorders the tensors of a block so that most of their elements are in tensors that one rank owns whole.
-// Every other block has the reversed order, if that is as good: owners alternate.
-static void keep_whole(std::vector<Tensor*>& tensors, size_t at, size_t shard) {
-    constexpr size_t kMost = 6;         // 720 orders
-    if (tensors.empty() || tensors.size() > kMost) return;
-    std::vector<size_t> order(tensors.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::vector<Tensor*> best = tensors, tried = tensors;
-    size_t most = whole_in_a_shard(best, at, shard);
-    while (std::next_permutation(order.begin(), order.end())) {
-        for (size_t i = 0; i < order.size(); i++) tried[i] = tensors[order[i]];
-        const size_t whole = whole_in_a_shard(tried, at, shard);
-        if (whole > most) {
-            most = whole;
-            best = tried;
-        }
-    }
-    tried.assign(best.rbegin(), best.rend());
-    const bool reverse = best[0]->layer % 2 != 0 && whole_in_a_shard(tried, at, shard) == most;
-    tensors = reverse ? tried : best;
-}
-
 // Sets start, from the bucket's first element on, and trailing. Returns the elements before the trailing
-// tensors, and of all.
-static std::pair<size_t, size_t> pack(std::span<Tensor> tensors, const std::vector<std::string>& trailing,
-                                      size_t shards) {
+// tensors, and of the bucket.
+static std::pair<size_t, size_t> pack(std::span<Tensor> tensors, const Packing& packing) {
+    const std::vector<std::string>& trailing = packing.trailing;
     std::vector<Tensor*> groups[2];     // leading, trailing
     size_t all = 0, at = 0, leading = 0;
     for (Tensor& t : tensors) {
@@ -92,13 +55,13 @@ static std::pair<size_t, size_t> pack(std::span<Tensor> tensors, const std::vect
     };
     place(groups[0]);
     leading = at;
-    if (shards > 1) keep_whole(groups[1], at, shard_size(all, shards));
+    const size_t size = aligned((all + packing.parts - 1) / packing.parts) * packing.parts;
+    if (packing.order) packing.order(groups[1], at, size);
     place(groups[1]);
-    return {leading, all};
+    return {leading, size};
 }
 
-Layout make_layout(const Dims& d, const Part& part, size_t shards,
-                   const std::vector<std::string>& trailing) {
+Layout make_layout(const Dims& d, const Part& part, const Packing& packing) {
     Layout layout;
     const std::vector<Tensor> all = whole_tensors(d);
     const size_t embeds = embed_params<float>(d).size(), finals = final_params<float>(d).size();
@@ -108,7 +71,7 @@ Layout make_layout(const Dims& d, const Part& part, size_t shards,
     // Of consecutive tensors. starts: in the bucket, by member.
     const auto bucket = [&](size_t first, size_t count, std::vector<size_t>* starts = nullptr) {
         std::vector<Tensor> tensors(all.begin() + ptrdiff_t(first), all.begin() + ptrdiff_t(first + count));
-        const auto [leading, packed] = pack(tensors, trailing, shards);
+        const auto [leading, size] = pack(tensors, packing);
         for (Tensor& t : tensors) {
             if (starts) {
                 starts->resize(std::max(starts->size(), t.member + 1), kAbsent);
@@ -122,7 +85,7 @@ Layout make_layout(const Dims& d, const Part& part, size_t shards,
         layout.tensors.insert(layout.tensors.end(), tensors.begin(), tensors.end());
         layout.buckets.push_back(at);
         layout.leading.push_back(leading);
-        at += shard_size(packed, shards) * shards;
+        at += size;
         return int(layout.buckets.size()) - 1;
     };
     for (const Tensor& t : all) layout.parameters += t.param.whole();

@@ -2,16 +2,15 @@
 // master weights and moments.
 //
 // A flat buffer is a row of buckets: wte, the rest of the embedding, each block, the final group. A
-// collective gathers or reduces one bucket; its size is a multiple of 64 times the number of shards. Tensors
+// collective gathers or reduces one bucket; its size is a multiple of 64 times the number of parts. Tensors
 // start at multiples of 64 elements; the gaps are zero and stay zero.
 //
-// Tensors follow each other and are cut wherever a shard ends. The trailing tensors, the last of their
-// bucket, may lack some of an optimizer's state. Their order leaves most of them uncut; one rank
-// of the shard axis owns an uncut tensor.
+// The caller may have some tensors at the end of their bucket, and order these.
 #pragma once
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <functional>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -83,10 +82,16 @@ struct Layout {
 };
 
 inline constexpr size_t kTensorAlign = 64, kAbsent = SIZE_MAX;
+inline size_t aligned(size_t count) { return (count + kTensorAlign - 1) / kTensorAlign * kTensorAlign; }
 
-// shards: the divisor of every bucket's size. trailing: names of params.h ("qkvw").
-Layout make_layout(const Dims& d, const Part& part, size_t shards = 1,
-                   const std::vector<std::string>& trailing = {});
+// How tensors lie in a bucket.
+struct Packing {
+    size_t parts = 1;                           // the size of each bucket is a multiple of 64 parts
+    std::vector<std::string> trailing = {};     // names of params.h ("qkvw"): at the end of their bucket
+    // May reorder a bucket's trailing tensors. at: element where the first starts. size: of the bucket.
+    std::function<void(std::vector<Tensor*>& trailing, size_t at, size_t size)> order = {};
+};
+Layout make_layout(const Dims& d, const Part& part, const Packing& packing = {});
 
 // The tensors of the whole model, in the order of counting and saving; `start` and `bucket` are undefined.
 std::vector<Tensor> whole_tensors(const Dims& d);

@@ -92,7 +92,7 @@ struct Cost {
                                     // the activation or the sums of a bias's gradient
     Needs needs = {};
     const char* axis = nullptr;     // of a collective, or of a wait for one
-    Verb verb = {};                 // with an axis
+    Verb verb = {};                 // of the collective on `axis`
     int peer = -1;                  // of a message: rank on the axis
 
     // The shape as numbers, for traces and comparisons; zeros at the end. A product: m, n, k, bias, batch.

@@ -2,8 +2,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "llmc/base/json.h"
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json.h"
+#include "llmc/base/json/json_value.h"
 #include "llmc/base/numbers/rng.h"
 #include "llmc/base/terminal.h"
 #include "test/test.h"

@@ -8,7 +8,7 @@
 #include <set>
 #include <sstream>
 
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json_value.h"
 #include "llmc/base/numbers/dtype.h"
 #include "test/ptx_goldens.h"
 #include "test/test.h"

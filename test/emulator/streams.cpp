@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "llmc/base/check.h"
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
 #include "test/emulator/memory.h"
 #include "test/emulator/scheduler.h"
 #include "test/emulator/settings.h"

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/io/files/document_index.h"
 #include "test/fuzz/fuzz.h"
 

@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json_value.h"
 #include "llmc/io/files/safetensors.h"
 #include "test/fuzz/open_model.h"
 

@@ -90,8 +90,8 @@ TEST(runs_by_hand) {
 TEST(trailing_tensors_come_last) {
     const std::vector<std::string> names = {"qkvw", "attprojw", "fcw", "fcprojw", "lnfw"};
     for (const size_t shards : {1, 2, 3, 7, 16}) {
-        const Layout layout = make_layout(dims(2, 1), whole_model(5), shards, names),
-                     plain = make_layout(dims(2, 1), whole_model(5), shards);
+        const Layout layout = make_layout(dims(2, 1), whole_model(5), {shards, names}),
+                     plain = make_layout(dims(2, 1), whole_model(5), {shards});
         size_t end = 0, trailing = 0;
         for (const Tensor& t : layout.tensors) {
             EXPECT(t.start >= end && t.start / 64 * 64 == t.start, "%s begins at %zu, %zu are taken",
@@ -114,32 +114,11 @@ TEST(trailing_tensors_come_last) {
     }
 }
 
-// One rank owns a trailing tensor whole where an order of them allows it. Two shards of 59 x 64 elements, of
-// which 10 x 64 lead: fcw (36) and attprojw (9) are whole in the first, fcprojw (36) in the second, and qkvw
-// (27) is cut.
-TEST(trailing_tensors_lie_whole_in_a_shard) {
-    const std::vector<std::string> names = {"qkvw", "attprojw", "fcw", "fcprojw"};
-    const auto whole = [&](size_t shards, const std::vector<std::string>& trailing) {
-        const Layout layout = make_layout(dims(1, 0), whole_model(5), shards, trailing);
-        std::string text;
-        for (const std::string& name : names)
-            for (const Tensor& t : layout.tensors) {
-                const size_t shard = layout.size(t.bucket) / shards, at = t.start - layout.start(t.bucket);
-                if (t.name == "h.3." + name && at / shard == (at + t.param.count() - 1) / shard)
-                    text += name + " ";
-            }
-        return text;
-    };
-    EXPECT(whole(2, names) == "attprojw fcw fcprojw ", "%s", whole(2, names).c_str());
-    EXPECT(whole(2, {}) == "qkvw attprojw fcprojw ", "in the table's order: %s", whole(2, {}).c_str());
-    EXPECT(whole(1, names) == "qkvw attprojw fcw fcprojw ", "%s", whole(1, names).c_str());
-}
-
 TEST(buckets_divide_by_the_shards) {
     for (const size_t shards : {1, 2, 3, 7})
         for (const int stage : {0, 1, 2}) {
             const Part part = make_part(5, stage, 3);
-            const Layout layout = make_layout(dims(2, 0), part, shards);
+            const Layout layout = make_layout(dims(2, 0), part, {shards});
             const bool ends = part.first || part.last;
             EXPECT(layout.count() == int(part.layers.size()) + part.first + ends + part.last);
             EXPECT((layout.wte >= 0) == ends && (layout.embed >= 0) == part.first);

@@ -177,7 +177,7 @@ TEST(statistics_of_tensors_are_walked) {
             t.model.pipeline.run(data);
             enqueue_update(t.model, 1e-3, 0);
         }, true);
-        const WalkedRun measured{.micro_batch = 1, .micros = 0, .measured = true};
+        const WalkedRun measured{.micro_batch = 1, .micros = 0, .health = true};
         expect_same("a step that measures", walk_of_run(cfg, Mesh(), measured), done);
     }
 }

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "llmc/base/check.h"
-#include "llmc/base/files.h"
 #include "llmc/base/config/cxxopts.h"
 #include "llmc/base/config/fields.h"
 #include "llmc/base/config/first_argument.h"
 #include "llmc/base/config/known_names.h"
+#include "llmc/base/disk/files.h"
 
 inline namespace config {
 

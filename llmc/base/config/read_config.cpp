@@ -13,10 +13,10 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/config/fields.h"
-#include "llmc/base/files.h"
-#include "llmc/base/json.h"
-#include "llmc/base/json_file.h"
 #include "llmc/base/config/known_names.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/json/json.h"
+#include "llmc/base/json/json_file.h"
 
 inline namespace config {
 

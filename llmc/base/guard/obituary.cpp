@@ -14,7 +14,7 @@
 #include <string>
 
 #include "llmc/base/check.h"
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/base/guard/launcher.h"
 #include "llmc/base/guard/progress_page.h"
 

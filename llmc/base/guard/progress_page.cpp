@@ -12,8 +12,8 @@
 #include <string>
 
 #include "llmc/base/check.h"
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/terminal.h"
 

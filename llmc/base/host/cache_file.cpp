@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/output_file.h"
 
 inline namespace host {
 

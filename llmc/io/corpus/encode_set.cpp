@@ -6,13 +6,13 @@
 #include <cstring>
 
 #include "llmc/base/console.h"
-#include "llmc/base/files.h"
-#include "llmc/base/glob.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/glob.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/base/progress.h"
-#include "llmc/io/text/text_encoder.h"
 #include "llmc/io/corpus/ordered_jobs.h"
 #include "llmc/io/files/shard_writer.h"
+#include "llmc/io/text/text_encoder.h"
 
 inline namespace corpus {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/io/unicode/unicode.h"
 
 inline namespace corpus {

@@ -6,8 +6,8 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
-#include "llmc/base/files.h"
-#include "llmc/base/glob.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/glob.h"
 #include "llmc/io/files/shard.h"
 
 inline namespace corpus {

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json_value.h"
 #include "llmc/io/unicode/byte_block.h"
 #include "llmc/io/unicode/unicode.h"
 

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 
 inline namespace files {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "llmc/base/check.h"
-#include "llmc/base/json.h"
+#include "llmc/base/json/json.h"
 
 inline namespace files {
 

@@ -12,8 +12,8 @@
 #include <variant>
 #include <vector>
 
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/io/files/gguf_blocks.h"
 
 inline namespace files {

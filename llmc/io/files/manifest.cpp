@@ -7,8 +7,8 @@
 #include <map>
 
 #include "llmc/base/check.h"
-#include "llmc/base/json.h"
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json.h"
+#include "llmc/base/json/json_value.h"
 #include "llmc/io/files/safetensors.h"
 
 inline namespace files {

@@ -4,8 +4,8 @@
 #include <cerrno>
 #include <vector>
 
-#include "llmc/base/json_value.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/output_file.h"
+#include "llmc/base/json/json_value.h"
 
 inline namespace files {
 

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "llmc/base/check.h"
-#include "llmc/base/json.h"
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json.h"
+#include "llmc/base/json/json_value.h"
 
 inline namespace files {
 

@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
 
 inline namespace files {
 

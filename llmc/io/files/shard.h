@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 
 inline namespace files {
 

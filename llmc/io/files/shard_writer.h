@@ -3,7 +3,7 @@
 #include <optional>
 #include <span>
 
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/io/files/document_index.h"
 
 inline namespace files {

@@ -1,7 +1,7 @@
 #include "llmc/io/text/pattern_check.h"
 
 #include "llmc/base/check.h"
-#include "llmc/base/json.h"
+#include "llmc/base/json/json.h"
 #include "llmc/io/unicode/pretokenize.h"
 
 inline namespace text {

@@ -3,8 +3,8 @@
 #include <xxhash.h>
 
 #include "llmc/base/check.h"
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/io/text/bpe.h"
 #include "llmc/io/text/pattern_check.h"
 #include "llmc/io/text/tokenizer_gguf.h"

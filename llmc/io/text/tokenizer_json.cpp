@@ -4,7 +4,7 @@
 #include <unordered_set>
 
 #include "llmc/base/check.h"
-#include "llmc/base/json_file.h"
+#include "llmc/base/json/json_file.h"
 #include "llmc/io/files/shard.h"
 #include "llmc/io/text/bpe.h"
 #include "llmc/io/text/tokenizer_pipeline.h"

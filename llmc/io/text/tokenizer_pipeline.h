@@ -1,6 +1,6 @@
 // Reads and writes normalizer and post-processor of tokenizer.json, and tokenizer_config.json beside it.
 #pragma once
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json_value.h"
 #include "llmc/io/text/vocabulary.h"
 
 inline namespace text {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json_value.h"
 #include "llmc/io/unicode/pattern.h"
 
 inline namespace text {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json_value.h"
 #include "llmc/io/unicode/pretokenize.h"
 
 inline namespace unicode {

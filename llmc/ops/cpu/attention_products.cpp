@@ -29,7 +29,9 @@ namespace cpu {
 
 using namespace simd;
 static constexpr int kQueries = 128, kKeys = 256;       // of a block
-static constexpr int kFewQueries = 64;      // as of a pass over a prompt: each has another number of keys
+// So few queries occur in passes over a prompt, whose number of keys differs from pass to pass: oneDNN would
+// prepare a product for each.
+static constexpr int kFewQueries = 64;
 static constexpr size_t kLibrary = 1 << 20;             // bytes that a product of blocks may want
 // Narrower heads use the loops of attention.cpp. With few columns, the keys with high scores for a query are
 // much alike, and dS sums to 0 over these keys: the rounding error of dS is then large beside dQ (D = 5: 2.2

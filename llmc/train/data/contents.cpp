@@ -7,7 +7,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/terminal.h"
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json_value.h"
 #include "llmc/train/data/dataset.h"
 
 inline namespace data {

@@ -1,6 +1,6 @@
 // A drawn step and a machine as JSON of the page.
 #pragma once
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json_value.h"
 #include "llmc/train/price/cluster.h"
 #include "llmc/train/price/step_time.h"
 

@@ -14,7 +14,7 @@
 #include <mutex>
 #include <string>
 
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json_value.h"
 #include "llmc/train/plan/planned.h"
 #include "llmc/train/serve/http.h"
 

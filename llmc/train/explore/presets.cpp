@@ -5,7 +5,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/config/fields.h"
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/model/depth.h"
 #include "llmc/train/explore/address_settings.h"
 

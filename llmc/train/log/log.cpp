@@ -12,16 +12,16 @@
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
-#include "llmc/base/json.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
+#include "llmc/base/json/json.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/terminal.h"
 #include "llmc/io/files/rows.h"
+#include "llmc/train/log/run_header.h"
 #include "llmc/train/save/recover.h"
 #include "llmc/train/save/run_folder.h"
 #include "llmc/train/score/results.h"
-#include "llmc/train/log/run_header.h"
 
 inline namespace logs {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "llmc/base/check.h"
-#include "llmc/base/json.h"
+#include "llmc/base/json/json.h"
 #include "llmc/train/watch/ranks.h"
 #include "llmc/train/watch/tail.h"
 

@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "llmc/base/context.h"
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/host/machine.h"
 #include "llmc/base/host/start_thread.h"
-#include "llmc/base/json.h"
+#include "llmc/base/json/json.h"
 #include "llmc/base/progress.h"
 #include "llmc/train/log/other_ranks.h"
 

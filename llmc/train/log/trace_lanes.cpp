@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "llmc/base/json.h"
+#include "llmc/base/json/json.h"
 
 inline namespace logs {
 

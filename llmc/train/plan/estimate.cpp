@@ -9,7 +9,7 @@
 #include "llmc/comm/transport/launch.h"
 #include "llmc/train/log/step_meter.h"
 #include "llmc/train/run/distinct_stages.h"
-#include "llmc/train/run/model.h"
+#include "llmc/train/run/run_memory.h"
 #include "llmc/train/save/rank_state.h"
 
 namespace PRECISION::inline plans {

@@ -12,7 +12,7 @@
 #include "llmc/train/plan/planned.h"
 #include "llmc/train/plan/print.h"
 #include "llmc/train/run/distinct_stages.h"
-#include "llmc/train/run/model.h"
+#include "llmc/train/run/run_memory.h"
 
 namespace PRECISION::inline plans {
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json_value.h"
 #include "llmc/train/plan/run_cost.h"
 #include "llmc/train/plan/search_counts.h"
 

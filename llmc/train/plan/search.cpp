@@ -205,7 +205,7 @@ static BlockCosts block_costs(const std::vector<Config>& all, const Machine& mac
     return known;
 }
 
-// The candidates that their bounds allow to fit; the others are counted.
+// The candidates whose least memory (bounds_of) fits the machine's; `found` counts the others.
 static std::vector<Candidate> bounded(const std::vector<Config>& all, int ranks, const Machine& machine,
                                       const Estimator& estimate, Found& found) {
     const BlockCosts costs = block_costs(all, machine, estimate);
@@ -238,7 +238,7 @@ Search search(const Config& cfg, int ranks, const Machine& machine, const Estima
         examine(bounded(all, ranks, machine, estimate, found), ranks, machine, estimate, stops, found);
     };
     look();
-    // Offload costs time: for what does not fit without.
+    // Offload costs time, so only meshes that do not fit without it are tried with it.
     all = std::exchange(found.unfit, {});
     std::erase_if(all, [](const Config& c) { return c.memory.offload != Offload::None; });
     for (Config& c : all) c.memory.offload = Offload::Optimizer;

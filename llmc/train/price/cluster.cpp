@@ -6,8 +6,8 @@
 #include <type_traits>
 
 #include "llmc/base/check.h"
-#include "llmc/base/files.h"
-#include "llmc/base/json_file.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/json/json_file.h"
 
 inline namespace price {
 

@@ -14,7 +14,7 @@
 #include "llmc/train/price/random_tokens.h"
 #include "llmc/train/run/kernel_choices.h"
 #include "llmc/train/run/peaks.h"
-#include "llmc/train/run/model.h"
+#include "llmc/train/run/run_memory.h"
 #include "llmc/train/save/state_source.h"
 
 namespace PRECISION::inline price {

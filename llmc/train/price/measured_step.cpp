@@ -5,9 +5,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "llmc/base/host/cache_file.h"
 #include "llmc/base/check.h"
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/host/cache_file.h"
 #include "llmc/base/host/machine.h"
 #include "llmc/base/host/version.h"
 #include "llmc/base/sha256.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "llmc/base/config/config.h"
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json_value.h"
 #include "llmc/base/numbers/each_precision.h"
 #include "llmc/ops/walk.h"
 

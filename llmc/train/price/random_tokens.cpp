@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "llmc/base/check.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/output_file.h"
 
 inline namespace price {
 

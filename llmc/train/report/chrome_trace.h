@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "llmc/base/json.h"
+#include "llmc/base/json/json.h"
 
 inline namespace report {
 

@@ -12,7 +12,7 @@
 #include <memory>
 
 #include "llmc/base/check.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/output_file.h"
 
 inline namespace report {
 

@@ -7,7 +7,7 @@
 //
 // https://www.tensorflow.org/tutorials/load_data/tfrecord, tensorboard/compat/proto/{event,summary}.proto
 #pragma once
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/train/report/sinks.h"
 
 inline namespace report {

@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/base/json.h"
+#include "llmc/base/json/json.h"
 
 inline namespace report {
 

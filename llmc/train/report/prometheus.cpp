@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "llmc/base/check.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/terminal.h"
 

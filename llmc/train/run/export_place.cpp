@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "llmc/base/check.h"
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/io/files/manifest.h"
 #include "llmc/train/save/formats/formats.h"
 #include "llmc/train/save/recover.h"

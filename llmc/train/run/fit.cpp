@@ -3,7 +3,7 @@
 #include "llmc/base/context.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/train/run/distinct_stages.h"
-#include "llmc/train/run/model.h"
+#include "llmc/train/run/run_memory.h"
 #include "llmc/comm/votes.h"
 
 namespace PRECISION::inline runs {

@@ -2,9 +2,9 @@
 
 #include <xxhash.h>
 
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/base/host/cache_file.h"
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
 #include "llmc/comm/votes.h"
 #include "llmc/ops/backend_tuning.h"
 

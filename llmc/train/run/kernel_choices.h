@@ -1,6 +1,6 @@
 // Chooses a kernel for each op before the first step.
 #pragma once
-#include "llmc/train/run/model.h"
+#include "llmc/train/run/run_memory.h"
 
 namespace PRECISION::inline runs {
 

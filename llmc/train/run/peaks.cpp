@@ -4,14 +4,14 @@
 #include <chrono>
 #include <vector>
 
-#include "llmc/base/host/cache_file.h"
 #include "llmc/base/console.h"
-#include "llmc/base/files.h"
-#include "llmc/base/json_value.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/host/cache_file.h"
+#include "llmc/base/json/json_value.h"
 #include "llmc/base/numbers/dtype.h"
+#include "llmc/comm/votes.h"
 #include "llmc/ops/arena.h"
 #include "llmc/ops/ops.h"
-#include "llmc/comm/votes.h"
 
 namespace PRECISION::inline runs {
 

@@ -17,7 +17,7 @@
 #include "llmc/io/text/chat.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/train/save/checkpoint.h"
-#include "llmc/train/run/model.h"
+#include "llmc/train/run/run_memory.h"
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/save/adopt.h"
 #include "llmc/train/save/resume.h"

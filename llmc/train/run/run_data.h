@@ -2,7 +2,7 @@
 #pragma once
 #include <optional>
 
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/comm/axis.h"
 #include "llmc/io/text/tokenizer.h"
 #include "llmc/train/data/contents.h"

@@ -6,7 +6,7 @@
 #include "llmc/train/log/traffic.h"
 #include "llmc/train/log/log.h"
 #include "llmc/train/log/step_meter.h"
-#include "llmc/train/run/model.h"
+#include "llmc/train/run/run_memory.h"
 #include "llmc/train/run/trace.h"
 
 namespace PRECISION::inline runs {

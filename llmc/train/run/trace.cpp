@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "llmc/base/console.h"
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/terminal.h"
 #include "llmc/comm/clocks.h"

@@ -7,7 +7,7 @@
 
 #include "llmc/ops/timed.h"
 #include "llmc/train/log/trace_lanes.h"
-#include "llmc/train/run/model.h"
+#include "llmc/train/run/run_memory.h"
 
 namespace PRECISION::inline runs {
 

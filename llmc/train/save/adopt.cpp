@@ -6,7 +6,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/config/fields.h"
 #include "llmc/base/context.h"
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/io/text/tokenizer.h"
 #include "llmc/train/save/formats/formats.h"
 #include "llmc/train/save/resume.h"

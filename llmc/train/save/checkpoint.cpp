@@ -12,7 +12,7 @@
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/base/guard/progress_page.h"
-#include "llmc/base/json.h"
+#include "llmc/base/json/json.h"
 #include "llmc/base/terminal.h"
 #include "llmc/comm/votes.h"
 

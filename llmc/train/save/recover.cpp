@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "llmc/base/check.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/io/files/rows.h"
 #include "llmc/train/save/run_state.h"
 #include "llmc/train/save/save.h"

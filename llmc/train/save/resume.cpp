@@ -9,17 +9,17 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/base/guard/progress_page.h"
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
 #include "llmc/base/terminal.h"
+#include "llmc/comm/votes.h"
 #include "llmc/model/layout.h"
 #include "llmc/train/save/formats/formats.h"
 #include "llmc/train/save/recover.h"
 #include "llmc/train/save/run_folder.h"
 #include "llmc/train/save/save.h"
 #include "llmc/train/save/settings_diff.h"
-#include "llmc/comm/votes.h"
 
 inline namespace saves {
 

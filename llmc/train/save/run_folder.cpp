@@ -13,13 +13,13 @@
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/base/guard/wait.h"
 #include "llmc/base/host/machine.h"
-#include "llmc/base/output_file.h"
 #include "llmc/base/terminal.h"
+#include "llmc/comm/votes.h"
 #include "llmc/train/save/recover.h"
 #include "llmc/train/save/save.h"
-#include "llmc/comm/votes.h"
 
 inline namespace saves {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "llmc/base/config/config.h"
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/comm/axis.h"
 
 inline namespace saves {

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "llmc/base/check.h"
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json_value.h"
 
 inline namespace saves {
 

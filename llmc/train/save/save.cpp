@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "llmc/base/check.h"
-#include "llmc/base/json.h"
+#include "llmc/base/json/json.h"
 #include "llmc/io/files/rows.h"
 #include "llmc/io/files/safetensors.h"
 #include "llmc/train/save/verify.h"

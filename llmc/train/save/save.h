@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "llmc/base/config/config.h"
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/io/files/disk.h"
 #include "llmc/io/files/manifest.h"
 

@@ -51,8 +51,8 @@ static void give_way() {
 
 void Saver::set_running(int code) {
     running = code;
-    votes.mine[Votes::kDone] = code == 0;
-    votes.mine[Votes::kFailed] = code < 0;
+    votes.mine[kSaveDone] = code == 0;
+    votes.mine[kSaveFailed] = code < 0;
 }
 
 // Sums sent before this call belong to the previous phase.
@@ -160,7 +160,7 @@ std::optional<Saver::Outcome> Saver::advance(double done, double failed) {
 
 std::optional<Saver::Outcome> Saver::poll() {
     if (!busy() || votes.read <= asked_at) return std::nullopt;
-    return advance(votes.sums[Votes::kDone], votes.sums[Votes::kFailed]);
+    return advance(votes.sums[kSaveDone], votes.sums[kSaveFailed]);
 }
 
 // The supervisor sees completed operations on the disk, and a sync within its time; a disk that hangs

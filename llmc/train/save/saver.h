@@ -24,6 +24,9 @@ struct SaveJob {
     bool beside_training = false;                             // at low priority
 };
 
+// The votes of a rank whose phase of a save succeeded, failed; both 0: the phase is running.
+enum SaveVote { kSaveDone = Votes::kOfSaves, kSaveFailed };
+
 struct Saver {
     // error: why the save failed; empty on success. complete: step_N is on disk, only its line in
     // checkpoints.jsonl is missing; the next start or a save of the same step adds the line.

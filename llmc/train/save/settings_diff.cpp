@@ -4,10 +4,10 @@
 #include <cmath>
 #include <vector>
 
-#include "llmc/base/console.h"
 #include "llmc/base/config/fields.h"
 #include "llmc/base/config/options.h"
-#include "llmc/base/files.h"
+#include "llmc/base/console.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/train/save/save.h"
 #include "llmc/train/step/learning_rate.h"
 

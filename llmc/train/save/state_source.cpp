@@ -6,7 +6,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/base/guard/wait.h"
 #include "llmc/base/numbers/rng.h"
 #include "llmc/io/files/safetensors.h"

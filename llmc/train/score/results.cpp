@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "llmc/base/console.h"
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/io/files/rows.h"
 
 inline namespace scores {

@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "llmc/base/json.h"
+#include "llmc/base/json/json.h"
 #include "llmc/train/score/answers.h"
 
 inline namespace scores {

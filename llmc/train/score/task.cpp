@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "llmc/base/check.h"
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 
 inline namespace scores {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json_value.h"
 
 inline namespace scores {
 

@@ -47,7 +47,7 @@ const ops::CopyTicket& Pipeline::bring(const TokenBatch& b, size_t place) {
 
 Batch Pipeline::in_place(const TokenBatch& b, size_t place) const {
     const int32_t* inputs = tokens + place * ids_of_batch();
-    Batch batch = {.tokens = inputs, .targets = inputs + ids_of(b), .B = b.B, .T = gpt.shape.T};
+    Batch batch = {.tokens = inputs, .targets = inputs + ids_of(b), .B = b.B, .T = gpt.shape.here()};
     if (gpt.d.kind.documents) batch.documents = {inputs + 2 * ids_of(b), inputs + 3 * ids_of(b)};
     return batch;
 }

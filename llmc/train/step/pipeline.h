@@ -79,8 +79,8 @@ private:
     void run(Loader* data);
     void load(Loader* data, int micro);
     bool counts() const { return mesh.tp.index == 0 && gpt.part.last; }      // one of the ranks with a loss
-    size_t ids_of(const TokenBatch& b) const { return size_t(b.B) * size_t(gpt.shape.T); }
-    size_t message_of(const Action& a) { return gpt.message_count(batch(a.micro).B * gpt.shape.T); }
+    size_t ids_of(const TokenBatch& b) const { return size_t(b.B) * size_t(gpt.shape.here()); }
+    size_t message_of(const Action& a) { return gpt.message_count(batch(a.micro).B * gpt.shape.here()); }
     size_t largest_message() const { return gpt.message_count(gpt.shape.N()); }
 
     void send(const Action& a);

@@ -1,13 +1,57 @@
 #include "llmc/train/step/shards.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "llmc/base/check.h"
 
 namespace PRECISION::inline step {
 
+// Elements of the tensors, one after the other from `at` on, that lie whole in one shard.
+static size_t whole_in_a_shard(std::span<Tensor* const> tensors, size_t at, size_t shard) {
+    size_t whole = 0;
+    for (const Tensor* t : tensors) {
+        const size_t count = t->param.count();
+        if (at / shard == (at + count - 1) / shard) whole += count;
+        at += aligned(count);
+    }
+    return whole;
+}
+
+// Reorders the tensors of a block so that most of their elements are in tensors that one rank owns whole.
+// Every other block has the reversed order, if that is as good: owners alternate.
+static void keep_whole(std::vector<Tensor*>& tensors, size_t at, size_t shard) {
+    constexpr size_t kMost = 6;         // 720 orders
+    if (tensors.empty() || tensors.size() > kMost) return;
+    std::vector<size_t> order(tensors.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::vector<Tensor*> best = tensors, tried = tensors;
+    size_t most = whole_in_a_shard(best, at, shard);
+    while (std::next_permutation(order.begin(), order.end())) {
+        for (size_t i = 0; i < order.size(); i++) tried[i] = tensors[order[i]];
+        const size_t whole = whole_in_a_shard(tried, at, shard);
+        if (whole > most) {
+            most = whole;
+            best = tried;
+        }
+    }
+    tried.assign(best.rbegin(), best.rend());
+    const bool reverse = best[0]->layer % 2 != 0 && whole_in_a_shard(tried, at, shard) == most;
+    tensors = reverse ? tried : best;
+}
+
+Layout sharded_layout(const Dims& d, const Part& part, size_t shards,
+                      const std::vector<std::string>& trailing) {
+    Packing packing = {.parts = shards, .trailing = trailing};
+    if (shards > 1)
+        packing.order = [shards](std::vector<Tensor*>& tensors, size_t at, size_t size) {
+            keep_whole(tensors, at, size / shards);
+        };
+    return make_layout(d, part, packing);
+}
+
 Shards::Shards(const Dims& dims, const Part& part, const Mesh& on, const ShardOptions& o)
-    : d(dims), layout(make_layout(dims, part, size_t(on.shard.size), o.trailing)), mesh(on),
+    : d(dims), layout(sharded_layout(dims, part, size_t(on.shard.size), o.trailing)), mesh(on),
       sharding(o.sharding), trains(o.trains), offload(o.offload), state(o.state) {
     for (const Kept kind : {Kept::Weights, Kept::Gradients, Kept::State}) {
         std::vector<size_t>& at = starts[size_t(kind)] = {0};

@@ -61,10 +61,15 @@ inline size_t elements_of(const std::vector<Run>& runs) {
     return count;
 }
 
+// The layout of a rank whose buckets are cut into shards. trailing: names of params.h of the tensors that may
+// lack some of an optimizer's state. Their order leaves most of them uncut: one rank owns each of these.
+Layout sharded_layout(const Dims& d, const Part& part, size_t shards,
+                      const std::vector<std::string>& trailing);
+
 struct ShardOptions {
     std::vector<StateSlot> state = {};     // Optimizer::slots()
     Sharding sharding = {};
-    std::vector<std::string> trailing = {};        // names of params.h; see layout.h
+    std::vector<std::string> trailing = {};        // see sharded_layout()
     bool trains = true;
     bool offload = false;      // optimizer state in the host's memory
 };

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "llmc/base/json.h"
+#include "llmc/base/json/json.h"
 
 inline namespace watch {
 

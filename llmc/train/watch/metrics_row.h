@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json_value.h"
 #include "llmc/train/report/figures.h"
 
 inline namespace watch {

@@ -9,7 +9,7 @@
 #include <map>
 
 #include "llmc/base/config/axes.h"
-#include "llmc/base/json.h"
+#include "llmc/base/json/json.h"
 #include "llmc/train/watch/tail.h"
 
 inline namespace watch {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 
 inline namespace watch {
 

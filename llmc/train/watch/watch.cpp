@@ -2,7 +2,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/base/host/start_thread.h"
 #include "llmc/base/terminal.h"
 #include "llmc/train/watch/watch_service.h"

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "llmc/base/check.h"
-#include "llmc/base/json.h"
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json.h"
+#include "llmc/base/json/json_value.h"
 #include "llmc/train/save/run_folder.h"
 #include "llmc/train/watch/ranks.h"
 

@@ -13,7 +13,7 @@
 #include "llmc/base/host/machine.h"
 #include "llmc/base/host/start_thread.h"
 #include "llmc/base/host/version.h"
-#include "llmc/base/json.h"
+#include "llmc/base/json/json.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/terminal.h"
 

@@ -5,8 +5,8 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/base/terminal.h"
 #include "llmc/train/report/embedded.h"
 #include "llmc/train/watch/watched_run.h"

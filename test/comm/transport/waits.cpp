@@ -8,9 +8,9 @@
 
 #include <cstring>
 
+#include "llmc/base/disk/output_file.h"
 #include "llmc/base/guard/obituary.h"
 #include "llmc/base/guard/supervisor.h"
-#include "llmc/base/output_file.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/comm/transport/mpi.h"
 #include "llmc/comm/transport/socket.h"

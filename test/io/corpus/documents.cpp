@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <cstring>
 
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/base/numbers/rng.h"
 #include "llmc/io/corpus/encode_set.h"
-#include "llmc/io/unicode/pretokenize.h"
 #include "llmc/io/files/shard.h"
+#include "llmc/io/unicode/pretokenize.h"
 #include "test/test.h"
 
 using test::folder;

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/base/numbers/rng.h"
 #include "llmc/io/corpus/documents.h"
 #include "test/test.h"

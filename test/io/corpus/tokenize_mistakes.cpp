@@ -4,7 +4,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/io/files/shard_writer.h"
 #include "test/test.h"
 

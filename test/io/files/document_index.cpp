@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/io/corpus/encode_set.h"
 #include "test/shards.h"
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <random>
 
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "test/test.h"
 
 static std::string refused(const std::string& open_text) {

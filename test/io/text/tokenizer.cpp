@@ -6,7 +6,7 @@
 #include <iterator>
 #include <sstream>
 
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/base/numbers/rng.h"
 #include "llmc/io/text/text_encoder.h"
 #include "llmc/io/unicode/pretokenize.h"

@@ -3,8 +3,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/io/corpus/bpe_train.h"
 #include "llmc/io/text/pattern_check.h"
 #include "llmc/io/text/text_encoder.h"

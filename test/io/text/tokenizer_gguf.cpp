@@ -7,7 +7,7 @@
 #include <map>
 #include <optional>
 
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/io/text/tokenizer.h"
 #include "test/bytes_tokenizer.h"
 #include "test/test.h"

@@ -1,7 +1,7 @@
 // Spikes: a line once per event, and the tensor that moved first; rows and windows.
 #include <cmath>
 
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json_value.h"
 #include "llmc/train/log/health_rows.h"
 #include "test/tiny.h"
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "llmc/base/console.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/output_file.h"
 
 // A run of a few steps, with everything that a log may be told.
 static void a_run(const Config& c, int steps, double peak_tflops = kInfo.peak_tflops) {

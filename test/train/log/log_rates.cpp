@@ -3,7 +3,7 @@
 #include <cmath>
 #include <thread>
 
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json_value.h"
 #include "test/log.h"
 
 using Clock = std::chrono::steady_clock;

@@ -12,7 +12,7 @@
 #include "llmc/comm/transport/launch.h"
 #include "llmc/train/plan/estimate.h"
 #include "llmc/train/price/step_time.h"
-#include "llmc/train/run/model.h"
+#include "llmc/train/run/run_memory.h"
 
 namespace PRECISION {
 

@@ -4,8 +4,8 @@
 #include <map>
 #include <set>
 
-#include "llmc/base/files.h"
-#include "llmc/base/json_value.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/json/json_value.h"
 #include "llmc/train/price/cluster.h"
 #include "test/test.h"
 

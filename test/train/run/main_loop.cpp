@@ -3,7 +3,7 @@
 #include <chrono>
 #include <thread>
 
-#include "llmc/base/json.h"
+#include "llmc/base/json/json.h"
 #include "llmc/base/progress.h"
 #include "llmc/train/run/generate.h"
 #include "llmc/train/run/run_data.h"

@@ -1,7 +1,7 @@
 // The presets of scripts/: what each says of itself, and its plan.
 #include "llmc/base/config/config.h"
-#include "llmc/base/json.h"
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json.h"
+#include "llmc/base/json/json_value.h"
 #include "test/script_helpers.h"
 
 static double flop_of(const Json& preset, int64_t params) {

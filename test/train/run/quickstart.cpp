@@ -1,6 +1,6 @@
 // scripts/quickstart.sh in a copy of the tree, with small scripts for make, apt-get, the compiler, tokenize
 // and train_gpt, which note their arguments: installed packages, kept files, output, and stops.
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json_value.h"
 #include "test/script_helpers.h"
 
 struct Machine {

@@ -8,7 +8,7 @@
 #include "llmc/comm/clocks.h"
 #include "llmc/comm/texts.h"
 #include "llmc/comm/transport/launch.h"
-#include "llmc/train/run/model.h"
+#include "llmc/train/run/run_memory.h"
 #include "test/ranks.h"
 
 using std::string;

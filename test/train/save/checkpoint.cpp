@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "test/tiny.h"
 
 namespace fs = std::filesystem;
@@ -172,7 +172,7 @@ TEST(votes_of_an_earlier_step_end_no_save) {
     c.save(state, false);
     c.votes.receive(before.data());
     c.poll();
-    while (c.votes.mine[Votes::kDone] == 0) usleep(100);
+    while (c.votes.mine[kSaveDone] == 0) usleep(100);
     EXPECT(!fs::exists(c.cfg.run.dir + "/step_3"), "published before all ranks have said so");
     while (c.saver.busy()) c.votes.receive(c.votes.send().data()), c.poll();
     EXPECT(c.saved == 3, "not saved");

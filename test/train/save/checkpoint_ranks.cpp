@@ -1,7 +1,7 @@
 // Checkpoints of many ranks: a save that fails, and weights whose bits matter.
 #include <filesystem>
 
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/train/save/checkpoint.h"
 #include "test/tiny.h"

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <map>
 
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/train/save/checkpoint.h"
 #include "test/tiny.h"
@@ -162,7 +162,7 @@ TEST_IF(kIsFp64 || kIsBf16, every_mesh_reads_what_muon_wrote) {
         return m;
     };
     const Dims d = dims_of(config_on({2}, ""), 67);
-    const Layout layout = make_layout(d, whole_model(d.L), 2, muon_tensors(d));
+    const Layout layout = sharded_layout(d, whole_model(d.L), 2, muon_tensors(d));
     for (const Tensor& t : layout.tensors) {
         const size_t shard = layout.size(t.bucket) / 2, at = t.start - layout.start(t.bucket);
         const bool whole = at / shard == (at + t.param.count() - 1) / shard;

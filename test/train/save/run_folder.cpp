@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
-#include "llmc/base/json_value.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
+#include "llmc/base/json/json_value.h"
 #include "llmc/train/log/log.h"
 #include "llmc/train/save/resume.h"
 #include "llmc/train/save/save.h"

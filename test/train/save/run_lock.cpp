@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <thread>
 
-#include "llmc/base/output_file.h"
 #include "llmc/base/context.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/base/host/machine.h"
 #include "llmc/train/save/run_folder.h"
 #include "test/program.h"

@@ -7,11 +7,11 @@
 #include <filesystem>
 
 #include "llmc/base/context.h"
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/comm/transport/launch.h"
-#include "llmc/train/save/run_folder.h"
 #include "llmc/comm/votes.h"
+#include "llmc/train/save/run_folder.h"
 #include "test/faulty_disk.h"
 #include "test/ranks.h"
 #include "test/saving.h"

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <filesystem>
 
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/train/save/resume.h"
 #include "test/test.h"
 

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/train/save/checkpoint.h"
 #include "test/tiny.h"
 

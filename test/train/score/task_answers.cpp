@@ -1,5 +1,5 @@
 // The rules, by hand.
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json_value.h"
 #include "llmc/train/score/results.h"
 #include "llmc/train/score/task.h"
 #include "test/test.h"

@@ -1,8 +1,8 @@
 // EvalTask files: what is read, and what is refused with file and line.
 #include <fstream>
 
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/train/score/task.h"
 #include "test/shards.h"
 #include "test/test.h"

@@ -155,4 +155,26 @@ TEST(memory_is_that_of_adamw_and_a_few_matrices) {
         }
 }
 
+// One rank owns a trailing tensor whole where an order of them allows it. Two shards of 59 x 64 elements, of
+// which 10 x 64 lead: fcw (36) and attprojw (9) are whole in the first, fcprojw (36) in the second, and qkvw
+// (27) is cut.
+TEST(trailing_tensors_lie_whole_in_a_shard) {
+    const std::vector<std::string> names = {"qkvw", "attprojw", "fcw", "fcprojw"};
+    const Dims d = make_dims({.layers = 5, .heads = 12, .channels = 24, .context = 7, .vocab = 301}, Axis());
+    const auto whole = [&](size_t shards, const std::vector<std::string>& trailing) {
+        const Layout layout = sharded_layout(d, whole_model(5), shards, trailing);
+        std::string text;
+        for (const std::string& name : names)
+            for (const Tensor& t : layout.tensors) {
+                const size_t shard = layout.size(t.bucket) / shards, at = t.start - layout.start(t.bucket);
+                if (t.name == "h.3." + name && at / shard == (at + t.param.count() - 1) / shard)
+                    text += name + " ";
+            }
+        return text;
+    };
+    EXPECT(whole(2, names) == "attprojw fcw fcprojw ", "%s", whole(2, names).c_str());
+    EXPECT(whole(2, {}) == "qkvw attprojw fcprojw ", "in the table's order: %s", whole(2, {}).c_str());
+    EXPECT(whole(1, names) == "qkvw attprojw fcw fcprojw ", "%s", whole(1, names).c_str());
+}
+
 }  // namespace PRECISION

@@ -22,7 +22,7 @@ TEST(shards_cover_every_tensor_once) {
             for (const Tensor& t : whole_tensors(dims_on(1, 0, kv_heads)))
                 seen[t.name].resize(t.param.whole());
             for (int rank = 0; rank < tp; rank++) {
-                const Layout layout = make_layout(dims_on(tp, rank, kv_heads), whole_model(2), shards);
+                const Layout layout = make_layout(dims_on(tp, rank, kv_heads), whole_model(2), {shards});
                 for (const Tensor& t : layout.tensors) {
                     if (t.param.split == Split::None && rank > 0) continue;
                     const size_t size = t.param.count(), width = size_t(t.param.whole_cols);

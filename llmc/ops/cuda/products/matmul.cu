@@ -111,7 +111,7 @@ static void run(const Task& task, const Candidate& candidate, const Tensors& t) 
     }
 }
 
-// Before the walk ends an op: a plan finds what a run would.
+// Called before the op asks whether it only walks, so that --plan reports the same error as a run.
 static void check_sides(int C, int OC) {
     constexpr int unit = kThisDevice.product_unit();
     CHECK(C % unit == 0 && OC % unit == 0, "matmul: C = {} and OC = {}, expected multiples of {}", C, OC,

@@ -11,7 +11,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 
 inline namespace formats {
 

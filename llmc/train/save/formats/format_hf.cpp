@@ -4,9 +4,9 @@
 #include <optional>
 
 #include "llmc/base/check.h"
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
-#include "llmc/base/json_value.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
+#include "llmc/base/json/json_value.h"
 #include "llmc/io/files/gguf_blocks.h"
 #include "llmc/io/files/safetensors.h"
 #include "llmc/io/text/tokenizer_pipeline.h"

@@ -5,8 +5,8 @@
 #include <span>
 
 #include "llmc/base/check.h"
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/base/numbers/dtype.h"
 #include "llmc/train/save/formats/kind.h"
 

@@ -4,7 +4,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/train/save/formats/aside.h"
 #include "llmc/train/save/formats/kind.h"
 

@@ -6,8 +6,8 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/config/config.h"
-#include "llmc/base/json.h"
-#include "llmc/base/json_file.h"
+#include "llmc/base/json/json.h"
+#include "llmc/base/json/json_file.h"
 #include "llmc/io/files/gguf.h"
 #include "llmc/io/text/tokenizer_gguf.h"
 #include "llmc/train/save/formats/format_gguf.h"

@@ -4,9 +4,9 @@
 #include <set>
 
 #include "llmc/base/check.h"
-#include "llmc/base/files.h"
-#include "llmc/base/json.h"
-#include "llmc/base/json_file.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/json/json.h"
+#include "llmc/base/json/json_file.h"
 #include "llmc/train/save/formats/format_hf.h"
 
 inline namespace formats {

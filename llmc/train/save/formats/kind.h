@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json_value.h"
 #include "llmc/train/save/formats/format.h"
 
 inline namespace formats {

@@ -3,12 +3,12 @@
 #include <set>
 
 #include "llmc/base/check.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/json/json_file.h"
 #include "llmc/base/numbers/dtype.h"
-#include "llmc/base/files.h"
-#include "llmc/base/json_file.h"
+#include "llmc/base/numbers/half.h"
 #include "llmc/base/terminal.h"
 #include "llmc/train/save/formats/format_hf.h"
-#include "llmc/base/numbers/half.h"
 
 inline namespace formats {
 

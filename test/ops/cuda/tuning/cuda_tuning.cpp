@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "llmc/ops/cuda/tuning/workload.h"
-#include "llmc/train/run/model.h"
+#include "llmc/train/run/run_memory.h"
 #include "test/cuda.h"
 
 namespace PRECISION {

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <tuple>
 
-#include "llmc/base/files.h"
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/files.h"
+#include "llmc/base/disk/output_file.h"
 #include "llmc/io/files/manifest.h"
 #include "test/program.h"
 

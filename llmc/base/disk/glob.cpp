@@ -1,4 +1,4 @@
-#include "llmc/base/glob.h"
+#include "llmc/base/disk/glob.h"
 
 #include <glob.h>
 
@@ -6,9 +6,9 @@
 #include <cstring>
 #include <filesystem>
 
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 
-inline namespace base {
+inline namespace disk {
 
 static std::vector<std::string> matches_of(const std::string& pattern) {
     glob_t g;
@@ -75,4 +75,4 @@ std::vector<std::string> files_below(const std::string& folder) {
     return files;
 }
 
-}  // namespace base
+}  // namespace disk

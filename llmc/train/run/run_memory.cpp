@@ -1,4 +1,4 @@
-#include "llmc/train/run/model.h"
+#include "llmc/train/run/run_memory.h"
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"

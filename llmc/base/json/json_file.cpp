@@ -1,12 +1,12 @@
-#include "llmc/base/json_file.h"
+#include "llmc/base/json/json_file.h"
 
 #include <algorithm>
 #include <cctype>
 
 #include "llmc/base/check.h"
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 
-inline namespace base {
+inline namespace json_format {
 
 // Names syntax that other languages allow and JSON refuses, at the place of the error; empty: not recognized.
 static std::string hint_of(const JsonHints& hints, std::string_view text, size_t at) {
@@ -57,4 +57,4 @@ Json parse_json_text(std::string_view text, const std::string& name, int deepest
 
 Json parse_json_file(const std::string& path) { return parse_json_text(read_file(path), path); }
 
-}  // namespace base
+}  // namespace json_format

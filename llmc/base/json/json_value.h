@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-inline namespace base {
+inline namespace json_format {
 
 struct Json {
     using List = std::vector<Json>;
@@ -94,4 +94,4 @@ std::string to_text(const Json& v, int indent = -1);
 // Quote of a value for a message: a line of about 80 bytes, cut between UTF-8 characters.
 std::string for_message(const Json& v);
 
-}  // namespace base
+}  // namespace json_format

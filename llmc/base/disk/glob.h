@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-inline namespace base {
+inline namespace disk {
 
 // The name as a pattern that matches this name alone.
 std::string glob_escaped(const std::string& name);
@@ -12,4 +12,4 @@ std::string glob_escaped(const std::string& name);
 // folders are not followed.
 std::vector<std::string> files_below(const std::string& folder);
 
-}  // namespace base
+}  // namespace disk

@@ -1,4 +1,4 @@
-#include "llmc/base/output_file.h"
+#include "llmc/base/disk/output_file.h"
 
 #include <fcntl.h>
 #include <sys/random.h>
@@ -12,7 +12,7 @@
 
 #include "llmc/base/check.h"
 
-inline namespace base {
+inline namespace disk {
 
 namespace fs = std::filesystem;
 
@@ -197,4 +197,4 @@ std::string try_append(const std::string& path, std::string_view row) {
     return file ? try_append(file.fd, row) : reason;
 }
 
-}  // namespace base
+}  // namespace disk

@@ -1,11 +1,15 @@
-// Writes JSON text, value by value: numbers in the shortest form that reads back the same.
+// Room base/json: the one writer and the one reader of JSON (RFC 8259). Settings, manifests, logs and pages
+// call it. The room knows no key.
+//
+// json.h writes text, value by value: numbers in the shortest form that reads back the same. json_value.h
+// holds a value, json_file.h reads files.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-inline namespace base {
+inline namespace json_format {
 
 std::string json_number(double v);              // null where v is not finite
 std::string json_string(std::string_view s);    // quoted; invalid UTF-8 becomes U+FFFD
@@ -58,4 +62,4 @@ struct JsonLine {
     std::string str() const { return object.str() + "\n"; }
 };
 
-}  // namespace base
+}  // namespace json_format

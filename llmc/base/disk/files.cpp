@@ -1,4 +1,4 @@
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -13,7 +13,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 
-inline namespace base {
+inline namespace disk {
 
 std::string system_reason() {
     const int error = errno;
@@ -209,4 +209,4 @@ void make_directories(const std::string& path) {
                 path, strerror(error));
 }
 
-}  // namespace base
+}  // namespace disk

@@ -1,4 +1,4 @@
-#include "llmc/base/json.h"
+#include "llmc/base/json/json.h"
 
 #include <fmt/core.h>
 
@@ -8,7 +8,7 @@
 
 #include "llmc/base/utf8.h"
 
-inline namespace base {
+inline namespace json_format {
 
 std::string json_number(double v) {
     if (!std::isfinite(v)) return "null";
@@ -53,4 +53,4 @@ JsonObject& JsonObject::raw(std::string_view key, std::string_view json) {
     return *this;
 }
 
-}  // namespace base
+}  // namespace json_format

@@ -2,9 +2,9 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json_value.h"
 
-inline namespace base {
+inline namespace json_format {
 
 using nlohmann::json;
 
@@ -59,4 +59,4 @@ bool read_json(std::string_view text, const std::function<bool(JsonEvent&)>& tak
     return json::sax_parse(text, &forward);
 }
 
-}  // namespace base
+}  // namespace json_format

@@ -1,5 +1,7 @@
-// Files: an owning descriptor, whole reads and writes. output_file.h has the rule for new files.
+// Room base/disk: files: reads, patterns of names, and the rule by which new files survive a crash.
+// Every later room calls it. The room knows no format.
 //
+// files.h: an owning descriptor, whole reads and writes. output_file.h has the rule for new files.
 // A failure ends in CHECK_INPUT with the path and the system's reason; but try_* return false, and
 // make_folders returns an errno value.
 #pragma once
@@ -12,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-inline namespace base {
+inline namespace disk {
 
 struct Fd {
     int fd = -1;
@@ -83,4 +85,4 @@ void make_directories(const std::string& path);            // and its parents, s
 using FolderCall = std::function<int(const std::string&)>;
 int make_folders(const std::string& path, const FolderCall& make, const FolderCall& sync);
 
-}  // namespace base
+}  // namespace disk

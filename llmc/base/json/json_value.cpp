@@ -1,12 +1,12 @@
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json_value.h"
 
 #include <cmath>
 #include <unordered_set>
 
-#include "llmc/base/json.h"
+#include "llmc/base/json/json.h"
 #include "llmc/base/terminal.h"
 
-inline namespace base {
+inline namespace json_format {
 
 Json::Json() : value(nullptr) {}
 Json::Json(std::nullptr_t) : value(nullptr) {}
@@ -201,4 +201,4 @@ std::string for_message(const Json& v) {
     return text.size() > 80 ? printable(text.substr(0, 77)) + "..." : text;
 }
 
-}  // namespace base
+}  // namespace json_format

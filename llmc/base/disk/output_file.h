@@ -14,9 +14,9 @@
 #include <string>
 #include <string_view>
 
-#include "llmc/base/files.h"
+#include "llmc/base/disk/files.h"
 
-inline namespace base {
+inline namespace disk {
 
 // Any end of the process removes a file without a name. File systems that have none get a temporary name in
 // the same directory, removed unless commit() is called.
@@ -55,4 +55,4 @@ Fd open_to_append(const std::string& path, std::string& reason);
 std::string try_append(int fd, std::string_view row);
 std::string try_append(const std::string& path, std::string_view row);
 
-}  // namespace base
+}  // namespace disk

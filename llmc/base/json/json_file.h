@@ -4,9 +4,9 @@
 #include <string>
 #include <string_view>
 
-#include "llmc/base/json_value.h"
+#include "llmc/base/json/json_value.h"
 
-inline namespace base {
+inline namespace json_format {
 
 // Hints that the message adds behind the quote. quotes: whether there is one; else the message is one line.
 struct JsonHints {
@@ -20,4 +20,4 @@ Json parse_json_text(std::string_view text, const std::string& name, int deepest
                      const JsonHints& hints = {});
 Json parse_json_file(const std::string& path);
 
-}  // namespace base
+}  // namespace json_format
