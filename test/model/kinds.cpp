@@ -96,6 +96,29 @@ TEST(weights_start_as_init_kind_says) {
         }
 }
 
+// With zero gradients only decay acts: on the matrices of every kind, and on nothing else.
+TEST(decay_is_on_matrices_only) {
+    for (const ModelConfig& kind : kKinds) {
+        Config cfg = tiny_config();
+        cfg.model = of_kind(kind, cfg.model), cfg.optimizer.weight_decay = 0.5;
+        Tiny t(cfg);
+        t.shake();
+        const std::vector<real> before(t.masters(), t.masters() + t.size());
+        t.model.zero.clear_grads();
+        t.model.gpt.clear_loss();
+        enqueue_update(t.model, 0.1, 0);
+        for (const Tensor& tensor : t.model.shards.layout.tensors) {
+            const bool matrix = tensor.param.whole_cols > 1;
+            size_t wrong = 0;
+            for (size_t i = tensor.start; i < tensor.start + tensor.param.used(); i++) {
+                const double expected = double(before[i]) * (matrix ? 1 - 0.1 * 0.5 : 1);
+                wrong += std::fabs(double(t.masters()[i]) - expected) > (matrix ? 1e-6 : 0);
+            }
+            EXPECT(wrong == 0, "%s: %zu elements", tensor.name.c_str(), wrong);
+        }
+    }
+}
+
 TEST(shortcuts_start_as_in_nanochat) {
     Config cfg = tiny_config();
     cfg.model.layers = 5, cfg.model.shortcut = Shortcut::X0;

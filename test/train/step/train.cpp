@@ -216,26 +216,6 @@ TEST(a_poisoned_weight_shows_in_loss_and_norm) {
     EXPECT(std::isnan(trace.losses[0]) && std::isnan(trace.norms[0]), "numbers pass");
 }
 
-// With zero gradients only decay acts: on matrices, and on nothing else.
-TEST(decay_is_on_matrices_only) {
-    Config cfg = tiny_config();
-    cfg.optimizer.weight_decay = 0.5;
-    Tiny t(cfg);
-    t.shake();
-    const std::vector<real> before(t.masters(), t.masters() + t.size());
-    t.model.zero.clear_grads();
-    t.model.gpt.clear_loss();
-    enqueue_update(t.model, 0.1, 0);
-    for (const Tensor& tensor : t.model.shards.layout.tensors) {
-        const std::string name = tensor.name.substr(tensor.name.rfind('.') + 1);
-        bool matrix = false;
-        for (const char* m : {"wte", "wpe", "qkvw", "attprojw", "fcw", "fcprojw"})
-            matrix = matrix || name == m;
-        for (size_t i = tensor.start; i < tensor.start + tensor.param.used(); i++)
-            EXPECT_NEAR(t.masters()[i], before[i] * (matrix ? 1 - 0.1 * 0.5 : 1), matrix ? 1e-7 : 0);
-    }
-}
-
 // BF16 weights rounded at random from the same masters: another run, the same each time. Other precisions
 // have no masters to round.
 TEST(stochastic_rounding_is_wired_and_repeats) {
