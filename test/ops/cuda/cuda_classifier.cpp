@@ -138,7 +138,8 @@ static void expect_right(const Shape& s, double size, const Cap& cap) {
 TEST(matches_the_cpu) {
     for (const Shape& s : kShapes)
         for (const auto& [size, cap] : {std::pair{3., 0}, {1e3, 0}, {3., 1}, {30., 1}, {3., 2}, {30., 2}})
-            if (!test::kAddressSanitizer || s.V <= 20000) expect_right(s, size, kCaps[cap]);
+            if ((!test::kAddressSanitizer || s.V <= 20000) && (!kAgain || size == 3))
+                expect_right(s, size, kCaps[cap]);
 }
 
 TEST(what_is_not_finite_shows_in_the_loss) {

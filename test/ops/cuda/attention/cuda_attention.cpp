@@ -94,7 +94,7 @@ struct Sums {
 TEST(matches_the_cpu) {
     for (const Shape& s : kShapes)
         for (const double size : {0.3, 1., 2.}) {
-            if (size != 1 && s.Tq != 65) continue;
+            if (size != 1 && (kAgain || s.Tq != 65)) continue;
             const AttentionInputs in(s, size);
             const Results got = run(s, size);
             auto d = dims_of<oracle::AttentionDims>(s);
