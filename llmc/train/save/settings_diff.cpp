@@ -98,15 +98,9 @@ SettingsDiff settings_diff(const Config& saved, const Config& now, const Content
 // ---------------------------------------------------------------------------------------------------------
 // another number of steps
 
-// Steps of wsd before its decay.
-static int64_t before_decay(const OptimizerConfig& o, int64_t steps) {
-    const int64_t decay = o.decay ? o.decay : std::max<int64_t>(1, steps / 5);
-    return std::max(o.warmup, steps - decay);
-}
-
 static std::string better_origin(const std::string& folder, int64_t step, const Config& was,
                                  const Config& now) {
-    const int64_t constant = before_decay(was.optimizer, was.train.steps);
+    const int64_t constant = steps_before_decay(was.optimizer, was.train.steps);
     if (step <= constant) return "";
     const std::string run = parent_directory(folder);
     std::vector<int64_t> steps = saved_steps(posix_disk(), run);

@@ -13,6 +13,12 @@
 
 inline namespace step {
 
+// Steps of wsd before its decay, in a run of `steps`.
+inline int64_t steps_before_decay(const OptimizerConfig& o, int64_t steps) {
+    const int64_t decay = o.decay ? o.decay : std::max<int64_t>(1, steps / 5);
+    return std::max(o.warmup, steps - decay);
+}
+
 // step: optimizer steps finished before this one, 0 .. steps - 1
 inline double learning_rate(const OptimizerConfig& o, int64_t steps, int64_t step) {
     if (step < o.warmup) return o.lr * double(step + 1) / double(o.warmup);
@@ -24,10 +30,7 @@ inline double learning_rate(const OptimizerConfig& o, int64_t steps, int64_t ste
     if (o.schedule == LrSchedule::Linear) return o.lr + (low - o.lr) * progress(o.warmup);
     if (o.schedule == LrSchedule::Cosine)
         return low + (o.lr - low) * 0.5 * (1 + std::cos(M_PI * progress(o.warmup)));
-    if (o.schedule == LrSchedule::Wsd) {
-        const int64_t decay = o.decay ? o.decay : std::max<int64_t>(1, steps / 5);
-        return o.lr + (low - o.lr) * progress(std::max(o.warmup, steps - decay));
-    }
+    if (o.schedule == LrSchedule::Wsd) return o.lr + (low - o.lr) * progress(steps_before_decay(o, steps));
     return o.lr;
 }
 

@@ -92,19 +92,15 @@ void Columns::leave_extremes(size_t most, std::string_view event) {
 
 std::string columns_json(const Columns& columns, size_t first, size_t most) {
     if (first == columns.rows()) return "{}";
-    const size_t last = columns.rows() - 1;
-    const size_t every = (last - first) / most + 1;
-    std::string text = "{";
-    for (size_t c = 0; c < columns.names.size(); c++) {
-        text += (c ? "," : "") + json_string(columns.names[c]) + ":[";
-        for (size_t i = first; i <= last; i++) {
-            if ((i - first) % every && i < last) continue;
-            if (i > first) text += ',';
-            text += json_number(columns.values[c][i]);
-        }
-        text += ']';
-    }
-    return text + "}";
+    const size_t last = columns.rows() - 1, every = (last - first) / most + 1;
+    std::vector<size_t> rows;
+    for (size_t i = first; i < last; i += every) rows.push_back(i);
+    rows.push_back(last);
+    JsonObject object;
+    for (size_t c = 0; c < columns.names.size(); c++)
+        object.raw(columns.names[c],
+                   json_list(rows, [&](size_t i) { return json_number(columns.values[c][i]); }));
+    return object.str();
 }
 
 }  // namespace watch

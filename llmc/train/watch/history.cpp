@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <ranges>
 
 #include "llmc/base/check.h"
 #include "llmc/base/json/json.h"
@@ -22,13 +23,9 @@ void Newest::add(std::string value) {
 }
 
 std::string Newest::text(uint64_t from) const {
-    std::string list = "[";
-    const uint64_t first = seen - json.size();
-    for (uint64_t i = std::max(from, first); i < seen; i++) {
-        if (list.size() > 1) list += ',';
-        list += json[i - first];
-    }
-    return list + "]";
+    const uint64_t skipped = seen - json.size(), at = std::clamp(from, skipped, seen) - skipped;
+    return json_list(std::ranges::subrange(json.begin() + ptrdiff_t(at), json.end()),
+                     [](const std::string& value) { return std::string_view(value); });
 }
 
 History History::whole() {

@@ -56,18 +56,16 @@ static std::string read_whole_run(uint64_t id, const std::string& name, const st
 
 int write_report(const std::vector<std::string>& folders, std::string file) {
     std::set<std::string> names;
-    std::string data = "[";
     uint64_t id = 1, damaged = 0;
-    for (const std::string& folder : folders) {
-        if (id > 1) data += ",";
-        data += read_whole_run(id++, name_of(folder, names), folder, damaged);
-    }
+    const std::string data = json_list(folders, [&](const std::string& folder) {
+        return read_whole_run(id++, name_of(folder, names), folder, damaged);
+    });
     if (file.empty()) file = folders[0] + "/report.html";
     check_output("--report", file, "<!doctype html>");
     std::string page(watch_page());
     const size_t at = page.find(kNoData);
     CHECK(at != page.npos, "the page has no place for data");
-    page.replace(at, kNoData.size(), "id=\"data\">" + data + "]<");
+    page.replace(at, kNoData.size(), "id=\"data\">" + data + "<");
     write_file(file, page);
     print("wrote {}, {}", for_terminal(file), human_bytes(double(page.size())));
     if (damaged) print("; {} left out", counted(int64_t(damaged), "damaged line"));
