@@ -1,7 +1,8 @@
 // One dial: a model and its training by model.depth, after nanochat (github.com/karpathy/nanochat).
 //
 //     channels     64 depth, rounded up to 128          heads     channels / 128
-//     tokens       10.5 P;  P: parameters of block matrices and head, by the tables of params.h
+//     P            parameters of the blocks' matrices and of the head, by the tables of params.h
+//     tokens       10.5 P
 //     batch        2^round(log2(2^19 (P / P of depth 12)^0.383))
 //     steps        tokens / batch;  decay: the last 65% of them
 //     matrix_lr    0.02 s;  embed_lr 0.3 s w;  head_lr, lr: 0.008 s w

@@ -75,7 +75,7 @@ bool ScreenStream::copy() {
         if (n == 0 && text.empty()) gone = true;
         if (!text.empty()) at_line_start = text.back() == '\n';
     }
-    // who is not read any more gets to know: the next write into the pipe fails
+    // Nobody reads our output any more. `gone` closes the pipe, so that the writer's next write fails.
     if (!gone && !show(text.data(), text.size())) {
         const std::lock_guard lock(reading);
         gone = true;

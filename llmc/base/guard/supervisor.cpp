@@ -32,7 +32,8 @@ static constexpr double kSettle = 5;            // seconds granted to the screen
 // the child's side
 
 static void become_child(pid_t parent, ProgressPage* page, Screen& screen, const sigset_t& mask) {
-    // mpirun signals whole groups; ours get theirs from the supervisor alone
+    // mpirun signals the whole process group. The child has a group of its own, and the supervisor passes
+    // signals on to it.
     if (launcher().owns_us) setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(kExitRestart);
@@ -53,7 +54,8 @@ struct Supervisor {
     sigset_t awaited;   // signals that the supervisor takes by sigtimedwait()
     bool received[NSIG] = {};
     int stopped_by = 0;         // signal that stopped the child
-    // counts 10 to 20 s ago and in the last 10 s: a machine also kills other users' runs
+    // The machine's count of kills for lack of memory, 10 to 20 s ago and within the last 10 s. Only a recent
+    // kill can be of this child: the count includes other users' processes.
     const char* vmstat;
     long oom_before = out_of_memory_kills(vmstat), oom_recent = oom_before;
     double oom_age = 0;

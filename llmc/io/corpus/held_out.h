@@ -1,12 +1,12 @@
 // Which text is for validation: a fraction F of all of it.
 //
-// Of many documents (lines of a .jsonl), whole ones: where the share is near F, those whose hash is below F,
-// so that equal documents are on one side. While the share is more than 5% below F, a document is chosen with
-// the probability sqrt(F), or more if more than that part of it is missing; while the share is that much
-// above, none is. No document that would take the share beyond 2 F is chosen.
+// Of many documents (lines of a .jsonl), whole ones. Let S be the share of the bytes chosen so far. Where S
+// is within 5% of F, a document is chosen if its hash is below F, so that equal documents are on one side.
+// Where S is smaller, a document is chosen with the larger of two probabilities: sqrt(F), and the part of
+// the document that S lacks. Where S is larger, none is. None is chosen that would take S beyond 2 F.
 //
-// Of a text file, its end: from the line start nearest to byte (1 - F) D of its D, where the error is at most
-// an eighth of F; else from the word nearest to it; else, without white space, from a character.
+// Of a text file with D bytes, its end. It begins at the line start nearest to byte (1 - F) D, if this is
+// off by at most an eighth of F; else at the nearest word; in a text without white space at a character.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
 // timing -- marks on the device's clock, and ranges that a profiler of the device shows. Where the host runs
-// the ops there are neither.
+// the ops, these functions do nothing.
 
 // Makes the first `count` marks, so that set_mark() makes none of them within a step.
 void make_marks(int count);

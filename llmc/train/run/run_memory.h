@@ -40,8 +40,8 @@ struct Model {
     size_t nccl_bytes = 0;                 // of NCCL's buffers, by an estimate, in plans for GPUs
     Arena arena;
     Arena host;                            // offloaded state, and the snapshot
-    std::byte* snapshot = nullptr;         // of this rank's share of a checkpoint but offloaded state, for
-                                           // asynchronous saves or weights on a device
+    // For asynchronous saves, or weights on a device: what this rank saves, without offloaded state.
+    std::byte* snapshot = nullptr;
 
     // Plans the memory of this rank of `mesh`, without allocating. micro_batch: sequences at once. generates:
     // with a decoder. micros: micro-batches of the walk `step`; 0: walked_micros.

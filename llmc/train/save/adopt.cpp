@@ -92,7 +92,7 @@ std::string adopt_tokenizer(Config& cfg, const ReadModel& model) {
     return "";
 }
 
-// Takes what a run cannot do without a tokenizer out of the settings.
+// Without a tokenizer: switches tasks off in the settings, and warns that there are no texts either.
 static void warn_of_no_text(Config& cfg, const std::string& why, bool warns) {
     const bool scores = !cfg.eval.tasks.empty();
     cfg.eval.tasks.clear();
