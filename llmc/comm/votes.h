@@ -63,9 +63,9 @@ inline bool any_of(const Axis& ranks, bool mine) {
 // begun: sums may be older than the work that ranks vote about. Sums include the work once `read` exceeds the
 // value of `sent` at the start of the work.
 struct Votes {
-    // kSave, kStop: the rank received such a signal. kOfSaves: the first of two words of a save
-    // (train/save/saver.h).
-    enum Word { kSave, kStop, kOfSaves, kWords = kOfSaves + 2 };
+    // kSave, kStop: the rank received such a signal. kFree: the first of two words for work that all ranks do
+    // together beside training.
+    enum Word { kSave, kStop, kFree, kWords = kFree + 2 };
     using Words = std::array<double, kWords>;
 
     std::array<std::atomic<double>, kWords> mine = {};      // set by any thread of the rank

@@ -118,6 +118,22 @@ TEST_IF(sizeof(floatX) == 8, activation_gradients_are_slopes) {
 }
 
 // Far from 0 a gate is open or shut and its slope 1 or 0; NaN goes on.
+// What the backward pass of a gate takes for f(x) is what forward computed.
+TEST(a_tangent_has_the_value_of_forward) {
+    struct Math {
+        static double exp(double x) { return std::exp(x); }
+        static double exp_negative(double x) { return std::exp(x); }
+        static double quotient(double x, double y) { return x / y; }
+    };
+    for (const Activation f : kActivations)
+        for (const double x : {-1e4, -50., -30.5, -3., -0.1, 0., 0.2, 7., 30.5, 50., 1e4})
+            with_formula<Math>(f, [&](auto formula, auto) {
+                const double value = formula.of(x), also = formula.tangent(x).value;
+                EXPECT(std::fabs(also - value) <= 1e-12 * std::fabs(value) + 1e-300, "%s(%g): %g and %g",
+                       name_of(f).c_str(), x, value, also);
+            });
+}
+
 TEST(activations_of_extreme_values) {
     const Lent lent(1);
     const auto value = [](double v) { return floatX(real(v)); };

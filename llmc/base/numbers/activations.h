@@ -36,12 +36,12 @@ template <class Math> struct Gelu {
         return Math::quotient(x, 1 + Math::exp(-(x * (Real(a) + Real(b) * (x * x)))));
     }
     template <class Real> [[gnu::always_inline]] HOST_DEVICE static Tangent<Real> tangent(Real x) {
-        x = x > 30 ? Real(30) : x;
-        x = x < -30 ? Real(-30) : x;
-        const Real z = x * x, two_u = x * (Real(a) + Real(b) * z), two_du = Real(a) + Real(3 * b) * z;
+        Real c = x > 30 ? Real(30) : x;
+        c = c < -30 ? Real(-30) : c;
+        const Real z = c * c, two_u = c * (Real(a) + Real(b) * z), two_du = Real(a) + Real(3 * b) * z;
         const Real t = Math::exp_negative(-std::fabs(two_u)), r = Math::quotient(Real(1), 1 + t);
         const Real s = two_u < 0 ? t * r : r;
-        return {x * s, s + x * two_du * (t * r * r)};
+        return {x * s, s + c * two_du * (t * r * r)};
     }
 };
 

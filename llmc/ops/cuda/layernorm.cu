@@ -46,8 +46,8 @@ static __device__ __forceinline__ float read_row(floatX* row, const Layernorm& t
     return sum;
 }
 
-// FLOOR bytes = (r ? 4 : 2) N C sizeof(floatX) + (mean ? 8 : 4) N + vectors C sizeof(floatX),
-// vectors: of w, b and bias those that are there
+// FLOOR bytes = (r ? 4 : 2) N C sizeof(floatX) + (mean ? 8 : 4) N + vectors C sizeof(floatX)
+// vectors: how many of w, b and bias are not null
 __global__ void __launch_bounds__(32 * kForwardWarps) layernorm_forward_kernel(Layernorm t, int N, int C) {
     DYN_SHARED(floatX, rows);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, step = 32 * Pack::size;

@@ -74,7 +74,7 @@ void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& 
     if (trains) cut_metrics(posix_disk(), metrics, origin.empty() ? -1 : state.step);
     if (trains && !origin.empty()) cut_metrics(posix_disk(), cfg_.run.dir + "/evals.jsonl", state.step);
     for (const Sink& sink : sinks_)
-        if (trains) sink.begin(origin.empty() ? -1 : state.step);
+        if (trains && sink.begin) sink.begin(origin.empty() ? -1 : state.step);
     const Measured facts[] = {{"params", double(info.params)}, {"world", info.world},
                               {"plan_bytes", double(info.plan_bytes)}};
     to_sinks({.event = "start", .step = state.step, .figures = facts});

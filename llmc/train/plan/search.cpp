@@ -43,7 +43,7 @@ static BlockCost block_cost(const Config& of, const Machine& machine, const Esti
     const auto bytes = [&](size_t BytesByPurpose::*p) {
         return double(two2.memory.*p) - double(one2.memory.*p);
     };
-    // a micro-batch more, of a block more
+    // what one more micro-batch costs in a model of one more block
     const auto grown = [&](auto&& of) { return of(two3) - of(two2) - (of(one3) - of(one2)); };
     return {.weights = bytes(&BytesByPurpose::weights),
             .gradients = bytes(&BytesByPurpose::gradients),
@@ -53,7 +53,7 @@ static BlockCost block_cost(const Config& of, const Machine& machine, const Esti
             .waits = grown([](const Estimate& e) { return e.step.by_kind.exposed; })};
 }
 
-// What a plan loses most by, against the best or the fewest ops.
+// The largest loss of time of a plan, against the fastest plan or against the fewest ops.
 enum class Loss { Ops, Links, Bubble };
 
 static Loss largest_loss(double ops, double links, double bubble) {

@@ -100,7 +100,7 @@ Sink prometheus(const Config& cfg) {
     if (cfg.log.prometheus.empty()) return {};
     check_output("log.prometheus", cfg.log.prometheus, "# HELP train_gpt_");
     const auto file = std::make_shared<PrometheusFile>(cfg.log.prometheus, cfg.run.dir);
-    return {.begin = [](int64_t) {}, .add = [file](const Logged& logged) { file->add(logged); }};
+    return {.begin = {}, .add = [file](const Logged& logged) { file->add(logged); }};
 }
 
 }  // namespace report

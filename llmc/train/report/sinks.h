@@ -37,6 +37,7 @@ struct Logged {
 
 struct Sink {
     // Training begins: rows up to `step` stay, later ones go; -1: all go. Not called by an evaluation alone.
+    // Empty: nothing to do.
     std::function<void(int64_t step)> begin;
     std::function<void(const Logged&)> add;
 };

@@ -38,7 +38,7 @@ struct PeakMemory {
 // memory.
 double matmul_tflops();
 
-// measured, or the best of earlier runs with equal precision and threads, from the user's cache.
+// found, or the best of earlier runs with equal precision and threads, from the user's cache.
 double best_tflops(double found);
 
 // The matmul rate behind mfu, in TFLOP/s, summed over the ranks. A rank's rate is log.peak_tflops if set,

@@ -25,7 +25,7 @@ struct SaveJob {
 };
 
 // The votes of a rank whose phase of a save succeeded, failed; both 0: the phase is running.
-enum SaveVote { kSaveDone = Votes::kOfSaves, kSaveFailed };
+enum SaveVote { kSaveDone = Votes::kFree, kSaveFailed };
 
 struct Saver {
     // error: why the save failed; empty on success. complete: step_N is on disk, only its line in

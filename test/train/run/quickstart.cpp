@@ -182,7 +182,7 @@ TEST(make_test_installs_what_tests_lack) {
     EXPECT(ran.code == 0 && !has(m.calls(), "apt-get"), "%d %s", ran.code, m.calls().c_str());
     m.program("apt-get", "exit 100");
     ran = install("");
-    EXPECT(ran.code == 0 && has(ran.err, "cannot install libzstd-dev: its tests are skipped"), "%d %s",
+    EXPECT(ran.code == 0 && has(ran.err, "cannot install libzstd-dev, so what needs it is left out"), "%d %s",
            ran.code, ran.err.c_str());
     m.program("id", "echo 1000");
     ran = install("");
