@@ -13,11 +13,11 @@ struct Math {
     static __device__ __forceinline__ float quotient(float a, float b) { return __fdividef(a, b); }
 };
 
-template <class F> struct Forward {
+template <class F> struct ActForward {
     static constexpr int inputs = 1;
     static __device__ __forceinline__ float of(float x, float) { return F::of(x); }
 };
-template <class F> struct Backward {
+template <class F> struct ActBackward {
     static constexpr int inputs = 2;
     static __device__ __forceinline__ float of(float dact, float x) { return dact * F::tangent(x).slope; }
 };
@@ -67,7 +67,7 @@ static void forward(floatX* act, const floatX* pre, size_t count, int F) {
         launch(gated_kernel<Formula>, blocks_of_packs(count), dim3(kElementwiseThreads), 0,
                {.bytes = 3. * double(count) * sizeof(floatX)}, act, pre, count, F);
     } else {
-        elementwise<Forward<Formula>>(act, pre, pre, count);
+        elementwise<ActForward<Formula>>(act, pre, pre, count);
     }
 }
 
@@ -78,7 +78,7 @@ static void backward(floatX* dpre, const floatX* dact, const floatX* pre, size_t
         launch(gated_backward_kernel<Formula>, blocks_of_packs(count), dim3(kElementwiseThreads), 0,
                {.bytes = 5. * double(count) * sizeof(floatX)}, dpre, dact, pre, count, F);
     } else {
-        elementwise<Backward<Formula>>(dpre, dact, pre, count);
+        elementwise<ActBackward<Formula>>(dpre, dact, pre, count);
     }
 }
 
