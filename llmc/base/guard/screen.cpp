@@ -155,7 +155,8 @@ bool Screen::stuck() const {
 bool Screen::settle(double seconds, bool errors_alone) {
     const auto shown = [&](const auto& s) { return s->idle() || (errors_alone && s.get() != of[1]); };
     for (const double end = seconds_now() + seconds; seconds_now() < end; usleep(1000)) {
-        look(false);
+        for (const auto& s : streams)
+            while (s->copied_here && !shown(s)) s->copy();
         if (std::ranges::all_of(streams, shown)) return true;
     }
     return false;

@@ -99,10 +99,16 @@ static std::string named(int signal) {
 }
 
 static std::string doing(Phase p, long long step) {
-    static constexpr const char* kDoing[] = {      // in the order of Phase
-        "starting (step {})", "loading (step {})", "training step {}", "evaluating at step {}",
-        "sampling at step {}", "saving at step {}", "ending after step {}"};
-    return fmt::format(fmt::runtime(kDoing[int(p)]), step);
+    switch (p) {
+        case Phase::Start: return fmt::format("starting (step {})", step);
+        case Phase::Load: return fmt::format("loading (step {})", step);
+        case Phase::Train: return fmt::format("training step {}", step);
+        case Phase::Evaluate: return fmt::format("evaluating at step {}", step);
+        case Phase::Sample: return fmt::format("sampling at step {}", step);
+        case Phase::Save: return fmt::format("saving at step {}", step);
+        case Phase::End: return fmt::format("ending after step {}", step);
+    }
+    return "";
 }
 
 // A rank that does not wait for the others; else the first rank.
