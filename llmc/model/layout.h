@@ -86,7 +86,7 @@ inline size_t aligned(size_t count) { return (count + kTensorAlign - 1) / kTenso
 
 // How tensors lie in a bucket.
 struct Packing {
-    size_t parts = 1;                           // each bucket has a multiple of 64 parts elements
+    size_t parts = 1;                           // the size of a bucket is a multiple of 64 x parts
     std::vector<std::string> trailing = {};     // names of params.h ("qkvw"), at the end of their bucket
     // May reorder a bucket's trailing tensors. at: element where the first starts. size: of the bucket.
     std::function<void(std::vector<Tensor*>& trailing, size_t at, size_t size)> order = {};

@@ -238,7 +238,7 @@ Search search(const Config& cfg, int ranks, const Machine& machine, const Estima
         examine(bounded(all, ranks, machine, estimate, found), ranks, machine, estimate, stops, found);
     };
     look();
-    // Offload costs time, so only meshes that do not fit without it are tried with it.
+    // Offload costs time: the search tries offload only on meshes that do not fit otherwise.
     all = std::exchange(found.unfit, {});
     std::erase_if(all, [](const Config& c) { return c.memory.offload != Offload::None; });
     for (Config& c : all) c.memory.offload = Offload::Optimizer;

@@ -18,7 +18,7 @@ static size_t whole_in_a_shard(std::span<Tensor* const> tensors, size_t at, size
     return whole;
 }
 
-// Reorders the tensors of a block so that most of their elements are in tensors that one rank owns whole.
+// Reorders the tensors of a block: as many elements as possible are in tensors that no shard cuts.
 // Every other block has the reversed order, if that is as good: owners alternate.
 static void keep_whole(std::vector<Tensor*>& tensors, size_t at, size_t shard) {
     constexpr size_t kMost = 6;         // 720 orders
