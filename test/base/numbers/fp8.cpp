@@ -47,8 +47,8 @@ TEST(every_code_has_its_defined_value) {
         for (int code = 0; code < 256; code++) {
             const double want = defined(format, code);
             const float got = value_of(format, code);
-            const bool same = std::isnan(want) ? std::isnan(got)
-                                               : want == double(got) && std::signbit(want) == std::signbit(got);
+            const bool equal = want == double(got) && std::signbit(want) == std::signbit(got);
+            const bool same = std::isnan(want) ? std::isnan(got) : equal;
             EXPECT(same, "format %d, code %02x: %g, expected %g", int(format), code, double(got), want);
             if (std::isfinite(want))
                 EXPECT(code_of(format, got) == code, "format %d: %g gets %02x, expected %02x", int(format),
