@@ -14,6 +14,7 @@ namespace emulator {
 // cached: counted once for a launch
 void note_read(const void* p, size_t bytes, bool cached);
 void note_write(const void* p, size_t bytes);
+void note_copy(const void* from, size_t bytes, Site site);         // by TMA
 void note_plain(const void* p, size_t bytes, bool writes, Site site);
 
 // What the wrappers of ptx.h do to memory on behalf of a thread: checked, where the build checks.

@@ -94,6 +94,12 @@ void note_read(const void* p, size_t bytes, bool cached) {
 }
 void note_write(const void* p, size_t bytes) { note(p, bytes, true, false, __builtin_return_address(0)); }
 
+void note_copy(const void* from, size_t bytes, Site site) {
+    if (settings.l2_blocks) note_for_l2(from, bytes, false);
+    for (size_t at = 0; settings.count && at < bytes; at += 128)
+        log(reinterpret_cast<uintptr_t>(from) + at, std::min<size_t>(bytes - at, 128), false, false, site);
+}
+
 // Skips bytes that a helper has just reported: the compiler may have split the helper's access.
 void note_plain(const void* p, size_t bytes, bool writes, Site site) {
     const Thread& t = *current;

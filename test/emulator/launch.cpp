@@ -188,6 +188,7 @@ static void start_block(Machine& m, const Launch& l, uint64_t number) {
     b.shared = m.shared_memory;
     b.dynamic_bytes = b.shared_used = l.shared_bytes;
     b.statics.clear();
+    b.hopper.reset();
     b.barrier.arrived = b.barrier.any = b.barrier.count = 0;
     b.barrier.all = 1;
     b.barrier.waiting.clear();

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "llmc/base/check.h"
+#include "test/emulator/hopper.h"
 #include "test/emulator/settings.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -139,7 +140,8 @@ void make_ready(Thread** threads, size_t count) {
 
 static Thread* next_ready() {
     Machine& m = *machine;
-    if (m.ready.empty()) return nullptr;
+    while (m.ready.empty())
+        if (!a_load_arrives(m.block)) return nullptr;
     Thread* t = m.ready.back();
     m.ready.pop_back();
     return t;
@@ -164,7 +166,7 @@ static std::string where(const Thread& t);
     const Thread* first = nullptr;
     for (const Thread& t : b.threads)
         if (!t.done && (!first || std::string_view(t.waits_in) != "__syncthreads")) first = &t;
-    std::string text = fmt::format("deadlock: waits in {}", first->waits_in);
+    std::string text = fmt::format("deadlock: waits in {}{}", first->waits_in, waits_for(*first));
     for (const Rendezvous& r : b.warps[first->number / 32].open) {
         if (!r.arrived) continue;
         uint32_t missing = r.mask;
@@ -186,7 +188,7 @@ static std::string where(const Thread& t);
 }
 
 static std::string where(const Thread& t) {
-    return fmt::format("wait in {} at {}", t.waits_in, place_of(t.site));
+    return fmt::format("wait in {}{} at {}", t.waits_in, waits_for(t), place_of(t.site));
 }
 
 void suspend() {
@@ -227,6 +229,7 @@ static void end_thread(Thread* t) {
     t->done = true;
     b.live--;
     b.warps[t->number / 32].exited |= 1u << t->number % 32;
+    if (b.hopper) hopper_thread_ends(*t);
     open_barrier_if_complete(b);
 }
 

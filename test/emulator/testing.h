@@ -3,10 +3,12 @@
 #pragma once
 #include <cuda_runtime.h>
 
+#include <string>
 #include <tuple>
 #include <vector>
 
 #include "test/emulator/memory.h"
+#include "test/emulator/settings.h"
 
 namespace emulator {
 
@@ -38,6 +40,28 @@ cudaError_t start(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cu
         void* pointers[] = {&v..., nullptr};
         return cudaLaunchKernel(kernel, grid, block, pointers, shared, stream);
     }, values);
+}
+
+// The report of a launch, with opt-in to its shared memory; empty where there is nothing to tell.
+template <class... P, class... A>
+std::string error_of(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... arguments) {
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared));
+    const cudaError_t error = emulator::start(kernel, grid, block, shared, nullptr, arguments...);
+    const std::string text = error == cudaSuccess ? "" : cudaGetErrorString(error);
+    cudaGetLastError();
+    return text;
+}
+
+// Calls `check` with threads in each order, and with what is asynchronous at issue and late.
+template <class F> void in_every_order(F check) {
+    for (const Order order : {Order::Forward, Order::Reverse, Order::Random})
+        for (const bool late : {false, true}) {
+            settings.order = order;
+            settings.late_copies = late;
+            check();
+        }
+    settings.order = Order::Forward;
+    settings.late_copies = true;
 }
 
 }  // namespace emulator

@@ -17,6 +17,7 @@ struct uint3 { unsigned x, y, z; };
 namespace emulator {
 
 struct Block;
+struct Hopper;
 struct Stack;
 using Site = const void*;           // an address in the code of a kernel; becomes file and line when reported
 
@@ -75,6 +76,7 @@ struct Block {
     std::vector<Thread> threads;
     struct Static { const void* key; size_t at, bytes; };
     std::vector<Static> statics;    // objects of SMEM, in shared
+    std::shared_ptr<Hopper> hopper; // hopper.h; null where nothing of it is used
 };
 
 extern constinit thread_local Thread* current;     // null: host code

@@ -1,0 +1,83 @@
+// The emulated twin of llmc/ops/cuda/ptx_hopper.h: the same names, as the PTX ISA defines.
+#pragma once
+#include <cuda.h>
+
+#include "test/emulator/device.h"
+
+namespace emulator {
+
+void init_mbarrier(uint64_t* b, int arrivals);
+void fence_mbarriers();
+void arrive(uint64_t* b, unsigned bytes);
+void wait_for_phase(uint64_t* b, unsigned parity);
+
+void load_tile(void* to, const CUtensorMap* map, uint64_t* b, int rank, const int* at);
+
+// A wgmma as one thread issues it. a: a descriptor, or null and the registers of `fragment`.
+struct WgmmaCall {
+    float* d;
+    int columns;                // N
+    uint64_t a, b;
+    const uint32_t* fragment;
+    bool a_transposed, b_transposed, accumulate;
+};
+uint64_t descriptor_of(const void* tile, unsigned leading_bytes, unsigned stride_bytes);
+void issue_wgmma(const WgmmaCall& call);
+void fence_wgmma();
+void commit_wgmma();
+void wait_for_wgmma(int groups_left, float* const* named, int count);
+void fence_proxy();
+
+void change_registers(int registers, bool more);
+void named_barrier(int id, int threads, bool waits);
+
+}  // namespace emulator
+
+namespace ptx {
+
+EMULATOR_DEVICE void mbarrier_init(uint64_t* b, int arrivals) { emulator::init_mbarrier(b, arrivals); }
+EMULATOR_DEVICE void mbarrier_fence_init() { emulator::fence_mbarriers(); }
+EMULATOR_DEVICE void mbarrier_arrive(uint64_t* b) { emulator::arrive(b, 0); }
+EMULATOR_DEVICE void mbarrier_arrive_expect(uint64_t* b, unsigned bytes) { emulator::arrive(b, bytes); }
+EMULATOR_DEVICE void mbarrier_wait(uint64_t* b, unsigned parity) { emulator::wait_for_phase(b, parity); }
+
+EMULATOR_DEVICE void tma_load_4d(void* to, const CUtensorMap* map, uint64_t* b, int c0, int c1, int c2,
+                                 int c3) {
+    const int at[4] = {c0, c1, c2, c3};
+    emulator::load_tile(to, map, b, 4, at);
+}
+EMULATOR_DEVICE void tma_load_2d(void* to, const CUtensorMap* map, uint64_t* b, int c0, int c1) {
+    const int at[2] = {c0, c1};
+    emulator::load_tile(to, map, b, 2, at);
+}
+
+EMULATOR_DEVICE uint64_t wgmma_descriptor(const void* tile, unsigned leading_bytes, unsigned stride_bytes) {
+    return emulator::descriptor_of(tile, leading_bytes, stride_bytes);
+}
+template <Major A, Major B, int R>
+EMULATOR_DEVICE void wgmma(float (&d)[R], uint64_t a, uint64_t b, bool accumulate) {
+    static_assert(R == 32 || R == 64 || R == 96 || R == 128);
+    emulator::issue_wgmma({d, 2 * R, a, b, nullptr, A == Major::MN, B == Major::MN, accumulate});
+}
+template <Major B, int R>
+EMULATOR_DEVICE void wgmma(float (&d)[R], const uint32_t (&a)[4], uint64_t b, bool accumulate) {
+    static_assert(R == 32 || R == 64 || R == 96 || R == 128);
+    emulator::issue_wgmma({d, 2 * R, 0, b, a, false, B == Major::MN, accumulate});
+}
+template <int... R> EMULATOR_DEVICE void wgmma_fence(float (&...d)[R]) {
+    (void(d), ...);
+    emulator::fence_wgmma();
+}
+EMULATOR_DEVICE void wgmma_commit() { emulator::commit_wgmma(); }
+template <int N, int... R> EMULATOR_DEVICE void wgmma_wait(float (&...d)[R]) {
+    float* const named[] = {d..., nullptr};
+    emulator::wait_for_wgmma(N, named, int(sizeof...(d)));
+}
+EMULATOR_DEVICE void fence_proxy_async() { emulator::fence_proxy(); }
+
+template <int N> EMULATOR_DEVICE void registers_less() { emulator::change_registers(N, false); }
+template <int N> EMULATOR_DEVICE void registers_more() { emulator::change_registers(N, true); }
+EMULATOR_DEVICE void barrier_sync(int id, int threads) { emulator::named_barrier(id, threads, true); }
+EMULATOR_DEVICE void barrier_arrive(int id, int threads) { emulator::named_barrier(id, threads, false); }
+
+}  // namespace ptx
