@@ -83,7 +83,7 @@ $(BENCHES): $(BUILD)/dev/%: $$(call objects,dev/$$*.cpp) $$(call kernels_of,$$*)
 $(BUILD)/test/emulator_checks: $(BUILD)/common/test/emulator/planted.o
 $(OVER_KERNELS:%=$(BUILD)/test/%): | $(BUILD)/train_gpt $(EMULATED)/train_gpt
 $(BUILD)/test/emulated_trainer: | $(EMULATED)/cuda_kernels
-$(foreach t,nccl nccl_faults walk,$(BUILD)/test/emulated_$t): $(if $(filter cpu,$(DEVICE)),$(OF_KERNELS))
+$(foreach t,nccl nccl_faults nccl_messages walk,$(BUILD)/test/emulated_$t): $(if $(filter cpu,$(DEVICE)),$(OF_KERNELS))
 $(foreach p,fp32 bf16,$(BUILD)/$p/test/emulated/emulated_walk.o): BACKEND := cuda
 $(BUILD)/dev/cuda_kernels: $(call objects,train_gpt.cu)
 $(BUILD)/dev/cuda_graded $(BUILD)/test/cuda_graded_kernels $(CHECKS)/test/cuda_graded_kernels: $(GRADED)

@@ -107,6 +107,7 @@ struct Group {
     // Use the library's own reduction (NCCL, MPI) in place of sums in rank order: parallel.reduce = native.
     bool native = false;
     bool bf16_wire = false;             // float is rounded to bf16 before it is sent to be summed
+    bool all_to_all = false;            // a step has all-to-alls: the transport connects their messages early
     int most_delay_us = 0;              // tests: each call waits up to this long, at random
     size_t message = size_t(1) << 30;   // bytes of one call of a library whose counts have 31 bits, at most
 

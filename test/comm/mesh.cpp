@@ -1,4 +1,5 @@
 // Ranks of an axis, and refused meshes.
+#include <bit>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -65,17 +66,22 @@ TEST(blocks_of_nccl_fit_at_once) {
     for (const int processors : {2, 28, 58, 72, 108, 132, 148})
         for (const MeshShape s : {MeshShape{2, 1, 1, 1, 2}, MeshShape{1, 1, 1, 8, 1},
                                   MeshShape{4, 4, 1, 8, 2}, MeshShape{1, 2, 1, 1, 1},
-                                  MeshShape{8, 1, 1, 8, 8}, MeshShape{2, 4, 2, 8, 4}}) {
+                                  MeshShape{8, 1, 1, 8, 8}, MeshShape{2, 4, 2, 8, 4},
+                                  MeshShape{1, 8, 1, 1, 1}}) {
             const NcclBlocks b = nccl_blocks(s, processors);
             const int sizes[kGroups] = {s.pp, s.cp, s.tp, s.shard, s.dp * s.cp / s.shard, s.pp, 2};
             int all = s.pp == 1 ? 0 : s.pp == 2 ? 2 * b.of_route : 4 * b.of_route, count = s.pp == 1 ? 0 : 4;
             for (int i = 0; i < kGroups; i++) {
-                EXPECT(b.of_axis[i] >= 1 && b.of_axis[i] <= 32, "%d of %s", b.of_axis[i], group_rows[i].name);
+                EXPECT(std::has_single_bit(unsigned(b.of_axis[i])) && b.of_axis[i] <= 32,
+                       "%d of %s: messages would have more", b.of_axis[i], group_rows[i].name);
                 if (sizes[i] > 1) all += b.of_axis[i], count++;
             }
             EXPECT(all <= std::max(processors / 2, count), "%d blocks of %d processors, dp %d pp %d tp %d",
                    all, processors, s.dp, s.pp, s.tp);
+            EXPECT(std::has_single_bit(unsigned(b.of_route)), "%d of a route", b.of_route);
         }
+    const NcclBlocks stages = nccl_blocks({1, 8, 1, 1, 1}, 132);
+    EXPECT(stages.of_route == 8, "%d of a route between eight stages", stages.of_route);
     const NcclBlocks h100 = nccl_blocks({8, 1, 1, 1, 8}, 132);
     EXPECT(h100.of_axis[3] == 32, "ZeRO alone has %d", h100.of_axis[3]);
 }

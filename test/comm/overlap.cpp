@@ -13,7 +13,10 @@ namespace PRECISION {
 // Zero's events with marks of the computation in between: each block's backward, from the request for
 // gradients to the report; and Given, when a block receives its weights.
 struct Mark {
-    enum Kind { StartReduce, WaitReduce, StartGather, WaitGather, Begin, End, Given } kind;
+    enum Kind {
+        StartReduce, WaitReduce, StartGather, WaitGather, StartSum, WaitSum, StartSpread, WaitSpread,
+        Begin, End, Given
+    } kind;
     int block;
 };
 
@@ -80,18 +83,19 @@ static void one_micro_batch(Tiny& t, Watched& watched) {
     watched.take();
 }
 
-// The reduction of block l is started before the backward of block l - 1 and awaited after it.
-static bool overlaps(const std::vector<Mark>& marks, int L) {
+// A collective of block l is started before the backward of block l - later and awaited after it. Reductions
+// run beside the next block's backward, the halves of a sum over replicas beside the next two.
+static bool overlaps(const std::vector<Mark>& marks, int L, Mark::Kind starts = Mark::StartReduce,
+                     Mark::Kind waits = Mark::WaitReduce, int later = 1) {
     const auto at = [&](Mark::Kind kind, int block) {
         for (size_t i = 0; i < marks.size(); i++)
             if (marks[i].kind == kind && marks[i].block == block) return long(i);
         return -1L;
     };
     bool all = true;
-    for (int l = 1; l < L; l++) {
-        const long start = at(Mark::StartReduce, l), wait = at(Mark::WaitReduce, l);
-        all = all && start >= 0 && start < at(Mark::Begin, l - 1) && at(Mark::End, l - 1) >= 0 &&
-              wait > at(Mark::End, l - 1);
+    for (int l = later; l < L; l++) {
+        const long start = at(starts, l), wait = at(waits, l), end = at(Mark::End, l - later);
+        all = all && start >= 0 && start < at(Mark::Begin, l - later) && end >= 0 && wait > end;
     }
     return all;
 }
@@ -187,6 +191,39 @@ TEST(faked_overlap_is_noticed) {
         EXPECT(fake.logged && !fake.real, "ZeRO %d: a start that waits passes (%d, %d)", zero, fake.logged,
                fake.real);
     }
+}
+
+// By the events of a step, and as the planner sees them: how many collectives over replicas have products
+// between their start and their end in a walk, of 4 ranks in 2 groups.
+TEST(sums_over_replicas_run_beside_the_backward) {
+    for (int zero = 0; zero < 4; zero++)
+        for (const bool overlap : {true, false}) {
+            Config cfg = zero_config(4, zero, 3);
+            cfg.parallel.zero_group = 2, cfg.parallel.overlap = overlap;
+            run_threads(cfg, [&](Config c, const Mesh& mesh) {
+                Tiny t(c, false, mesh);
+                Watched watched(t.model.zero);
+                one_micro_batch(t, watched);
+                const int L = t.d.L;
+                EXPECT(overlaps(watched.marks, L, Mark::StartSum, Mark::WaitSum, 2) == overlap &&
+                       overlaps(watched.marks, L, Mark::StartSpread, Mark::WaitSpread, 3) == overlap,
+                       "ZeRO %d, overlap %d: by events", zero, overlap);
+                std::vector<size_t> started;
+                size_t products = 0, beside = 0, all = 0;
+                for (const Walk::Entry& e : t.model.step.entries) {
+                    const Cost& cost = t.model.step.of(e);
+                    products += cost.kind == Kind::Product;
+                    if (!cost.axis || std::string(cost.axis) != "replica") continue;
+                    if (cost.kind == Kind::Collective) started.push_back(products);
+                    else beside += products > started[all++];
+                }
+                EXPECT(all == started.size() && all == 2 * size_t(t.model.zero.layout.count()),
+                       "ZeRO %d: %zu of %zu", zero, all, started.size());
+                EXPECT(beside == (overlap ? size_t(2 * L - 5) : 0), "ZeRO %d, overlap %d: %zu of %zu", zero,
+                       overlap, beside, all);
+                return 0;
+            });
+        }
 }
 
 // Stage 3 has two blocks gathered at most, evaluation and generation included: it has memory for no more, and

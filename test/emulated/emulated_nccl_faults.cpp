@@ -110,21 +110,25 @@ TEST(a_host_that_only_launches_sees_a_lost_peer) {
            "%d: %s; %d after %d launches", e.code, e.what(), code, launched.load());
 }
 
-// The device waits for a rank that is gone, and the host for the device, as its memory is given back.
+// The device waits for a rank that is gone, and the host for the device, as its memory is given back. The
+// compute stream waits for the rank too, or only the collective's stream, as of a gather ahead of time.
 TEST(memory_is_not_given_back_before_a_lost_peer_is_seen) {
-    int code = 0;
-    std::atomic<int> done = 0;
-    const Fatal e = ends(over("nccl", 2), [&](const Mesh& mesh) {
-        float* const p = static_cast<float*>(comm::alloc(256));
-        for (done++; done < (mesh.rank ? 3 : 2);) std::this_thread::yield();
-        CHECK_INPUT(mesh.rank == 0, "rank 1 has enough");
-        mesh.shard.all_gather(p, p, 32);
-        done++;
-        const Fatal lost = test::fatal_of([&] { comm::release(p); });
-        code = lost.code;
-        throw lost;
-    });
-    EXPECT(e.code == kExitConfig && code == kExitRestart, "%d: %s; %d", e.code, e.what(), code);
+    for (const bool awaited : {true, false}) {
+        int code = 0;
+        std::atomic<int> done = 0;
+        const Fatal e = ends(over("nccl", 2), [&](const Mesh& mesh) {
+            float* const p = static_cast<float*>(comm::alloc(256));
+            for (done++; done < (mesh.rank ? 3 : 2);) std::this_thread::yield();
+            CHECK_INPUT(mesh.rank == 0, "rank 1 has enough");
+            Pending gather = mesh.shard.start_all_gather(p, p, 32);
+            if (awaited) mesh.shard.wait(gather);
+            done++;
+            const Fatal lost = test::fatal_of([&] { comm::release(p); });
+            code = lost.code;
+            throw lost;
+        });
+        EXPECT(e.code == kExitConfig && code == kExitRestart, "%d: %s; %d", e.code, e.what(), code);
+    }
 }
 
 TEST(calls_that_do_not_fit_are_told) {

@@ -53,7 +53,8 @@ struct Communicator {
     int rank;
     std::string name;
     int device, blocks;                                // most blocks of its kernels at once
-    std::map<std::pair<int, int>, uint64_t> calls;     // by sender and receiver
+    std::map<std::pair<int, int>, uint64_t> calls;     // by sender and receiver; a message's first connects
+    uint64_t bytes_alone = 0;                          // messages of one byte, which only connect
     size_t splits = 0;
     std::vector<std::pair<const std::byte*, size_t>> registered;
 };

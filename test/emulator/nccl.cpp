@@ -2,6 +2,7 @@
 #include <nccl.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <cstring>
 
@@ -101,13 +102,23 @@ ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataTyp
     return collective(comm, stream, Call::Broadcast, count, type, root, from,
                       comm->rank == root ? count : 0, to, count);
 }
+// The first message between two ranks connects them, for which both allocate memory.
+static ncclResult_t connect(ncclComm_t comm, int from, int to, size_t count, ncclDataType_t type) {
+    comm->bytes_alone += count * bytes_of(type) == 1;
+    if (comm->calls.count({from, to}) || beside_collectives("a first message") == cudaSuccess)
+        return ncclSuccess;
+    return refuse(ncclUnhandledCudaError, cudaGetErrorString(cudaErrorLaunchFailure));
+}
+
 ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
+    if (const auto e = connect(comm, comm->rank, peer, count, type); e != ncclSuccess) return e;
     const Meeting wanted{Call::Message, count, type, 0, 2, {}, {}, 0, 0, false};
     return call(comm, stream, wanted, {comm->rank, peer, 0}, from, count, nullptr, 0);
 }
 ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
+    if (const auto e = connect(comm, peer, comm->rank, count, type); e != ncclSuccess) return e;
     const Meeting wanted{Call::Message, count, type, 0, 2, {}, {}, 0, 0, false};
     return call(comm, stream, wanted, {peer, comm->rank, 1}, nullptr, 0, to, count);
 }
@@ -131,7 +142,7 @@ static Communicator* new_communicator(std::shared_ptr<Clique> clique, int rank, 
                                       const Communicator* parent) {
     const int blocks = blocks_of(config, parent ? parent->blocks : kMostBlocks);
     const char* name = config && config->commName ? config->commName : "unnamed";
-    alive.push_back(new Communicator{std::move(clique), rank, name, current_device(), blocks, {}, 0, {}});
+    alive.push_back(new Communicator{std::move(clique), rank, name, current_device(), blocks, {}, 0, 0, {}});
     return alive.back();
 }
 static void remove(Communicator* comm) {
@@ -140,11 +151,12 @@ static void remove(Communicator* comm) {
 }
 
 // A kernel keeps its blocks while waiting for other ranks: the kernels of a device's communicators must fit
-// together. One block each always fits, since emulated devices are small.
+// together. Kernels of messages have a power of two. One block each always fits, since emulated devices are
+// small.
 static ncclResult_t fit_beside_others() {
     int blocks = 0, count = 0;
     for (const Communicator* c : alive)
-        if (c->device == current_device()) blocks += c->blocks, count++;
+        if (c->device == current_device()) blocks += int(std::bit_ceil(unsigned(c->blocks))), count++;
     if (count == 1 || blocks <= std::max(count, settings.processors)) return ncclSuccess;
     return refuse(ncclInvalidUsage,
                   fmt::format("{} communicators may have {} blocks at once on device {}, which "
@@ -235,7 +247,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     uint64_t calls = 0;
     for (const auto& [between, count] : comm->calls) calls += count;
     if (FILE* file = settings.comms_file.empty() ? nullptr : fopen(settings.comms_file.c_str(), "a")) {
-        fprintf(file, "%s %d %d\n", comm->name.c_str(), comm->clique->size, int(calls));
+        fprintf(file, "%s %d %d\n", comm->name.c_str(), comm->clique->size, int(calls - comm->bytes_alone));
         fclose(file);
     }
     remove(comm);

@@ -247,6 +247,8 @@ void nccl_begin(const NcclId& id, RankMesh& ranks, int device, const NcclBlocks&
         if (g.size > 1) become_member(g, group_rows[axis], comm, ranks.ring, blocks.of_route);
     }
     nccl_rank.outer = std::exchange(in_wait, &look_for_errors);
+    nccl_connect_messages(ranks);
+    comm::idle_barrier();
 }
 
 }  // namespace transport
@@ -267,7 +269,9 @@ bool comm::release(void* p) {
     const auto is_p = [p](const Registered& r) { return r.memory == p; };
     const auto r = std::find_if(nccl_rank.memory.begin(), nccl_rank.memory.end(), is_p);
     if (r == nccl_rank.memory.end()) return false;
+    // Freeing waits for all kernels, without a look at other ranks: a gather ahead of time may be in flight.
     host_waits_for(cuda_device().compute);
+    for (const NcclLine& l : nccl_rank.lines) host_waits_for(l.stream);
     give_back(*r);
     nccl_rank.memory.erase(r);
     return true;

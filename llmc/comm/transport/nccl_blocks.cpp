@@ -1,6 +1,9 @@
 #include "llmc/comm/transport/nccl_blocks.h"
 
 #include <algorithm>
+#include <bit>
+#include <span>
+#include <vector>
 
 inline namespace transport {
 
@@ -16,15 +19,45 @@ static int routes_of(const MeshShape& s) {
     return routes;
 }
 
+namespace {
+// Communicators of a weight: `count` of them on a rank, each with `blocks`.
+struct Use {
+    int weight, count, limit;
+    int* blocks;
+};
+}  // namespace
+
+// Doubles the communicator furthest below its share, as long as all fit on half of the SMs.
+static void share_out(std::span<const Use> uses, int left) {
+    for (const Use& u : uses) left -= u.count;
+    for (;;) {
+        const Use* next = nullptr;
+        for (const Use& u : uses) {
+            const bool fits = u.count * *u.blocks <= left && 2 * *u.blocks <= u.limit;
+            if (fits && (!next || *u.blocks * next->weight < *next->blocks * u.weight)) next = &u;
+        }
+        if (!next) return;
+        left -= next->count * *next->blocks;
+        *next->blocks *= 2;
+    }
+}
+
 NcclBlocks nccl_blocks(const MeshShape& s, int processors) {
     static constexpr int kRoute = 2;
-    int all = routes_of(s) * kRoute;
+    const int routes = routes_of(s);
+    int all = routes * kRoute;
     for (size_t g = 0; g < kGroups; g++) all += is_used(s, g) ? group_rows[g].nccl_blocks : 0;
-    all = std::max(all, 1);
-    const auto share = [&](int weight) { return std::clamp(processors / 2 * weight / all, 1, kMost); };
     NcclBlocks blocks;
-    for (size_t g = 0; g < kGroups; g++) blocks.of_axis[g] = share(group_rows[g].nccl_blocks);
-    blocks.of_route = share(kRoute);
+    std::vector<Use> uses;
+    const auto add = [&](int weight, int count, int& number) {
+        number = 1;
+        if (!count) return;
+        const int share = std::clamp(processors / 2 * weight / all, 1, kMost);
+        uses.push_back({weight, count, int(std::bit_ceil(unsigned(share))), &number});
+    };
+    for (size_t g = 0; g < kGroups; g++) add(group_rows[g].nccl_blocks, is_used(s, g), blocks.of_axis[g]);
+    add(kRoute, routes, blocks.of_route);
+    share_out(uses, processors / 2);
     return blocks;
 }
 

@@ -4,13 +4,16 @@
 // tensor parallelism, for ZeRO and for four directions of messages at once. Kernels without room wait, while
 // another rank waits for the kernel: a deadlock. So the communicators share half of the SMs; the other half
 // computes.
+//
+// A share is a power of two: NCCL rounds the channels of messages up to one (initP2pChannels in its
+// src/graph/paths.cc, 2.18 to 2.29), above the bound that a communicator was given.
 #pragma once
 #include "llmc/comm/mesh.h"
 
 inline namespace transport {
 
 struct NcclBlocks {
-    int of_axis[kGroups];     // as group_rows; at least 1
+    int of_axis[kGroups];     // as group_rows; powers of two
     int of_route;             // messages from a stage of a pipeline to a neighbour
 };
 

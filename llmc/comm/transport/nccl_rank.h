@@ -78,6 +78,8 @@ extern thread_local NcclRank nccl_rank;
 extern const Transport nccl_transport;
 inline NcclMember& nccl_member(Group& g) { return *static_cast<NcclMember*>(g.state.get()); }
 
+void nccl_connect_messages(RankMesh& ranks);            // of all members and routes; all ranks together
+
 NcclTimes nccl_began(NcclMember& m, uint64_t ticket);   // records the start of a collective on m's stream
 void nccl_needed(NcclMember& m, const NcclTimes& t);    // records the start of the compute stream's wait
 void nccl_look_at_times(Group& g);                      // Transport::look_at_times

@@ -55,8 +55,13 @@ static int cores_of_launcher() {
 
 Placement own_placement(bool with_gpus) {
     Placement s = {};
-    gethostname(s.host, sizeof s.host - 1);
-    line_of("/proc/sys/kernel/random/boot_id").copy(s.boot, sizeof s.boot - 1);
+    // as in NCCL, which refuses two ranks on a GPU of one host
+    if (const char* id = with_gpus ? getenv("NCCL_HOSTID") : nullptr; id && *id) {
+        std::string(id).copy(s.host, sizeof s.host - 1);
+    } else {
+        gethostname(s.host, sizeof s.host - 1);
+        line_of("/proc/sys/kernel/random/boot_id").copy(s.boot, sizeof s.boot - 1);
+    }
     sched_getaffinity(0, sizeof s.cores, &s.cores);
     s.host_cores = cores_of_launcher();
     struct statvfs shm;

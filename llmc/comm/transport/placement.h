@@ -13,7 +13,7 @@ inline namespace transport {
 // Location of a rank, exchanged between ranks as raw bytes.
 struct Placement {
     static constexpr int kMostGpus = 16;
-    char host[64];
+    char host[64];                  // or NCCL_HOSTID: processes on one GPU can be hosts of their own
     char boot[40];                  // id of the host's boot: tells hosts of the same name apart
     cpu_set_t cores;
     int host_cores;                 // cores that the launcher can give to the host's ranks; 0: unknown

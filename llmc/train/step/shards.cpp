@@ -41,8 +41,9 @@ static void keep_whole(std::vector<Tensor*>& tensors, size_t at, size_t shard) {
 }
 
 Layout sharded_layout(const Dims& d, const Part& part, size_t shards,
-                      const std::vector<std::string>& trailing) {
-    Packing packing = {.parts = shards, .trailing = trailing};
+                      const std::vector<std::string>& trailing, size_t replicas) {
+    const size_t slices = replicas / std::gcd(replicas, kTensorAlign);      // a shard is a multiple of 64
+    Packing packing = {.parts = shards * slices, .trailing = trailing};
     if (shards > 1)
         packing.order = [shards](std::vector<Tensor*>& tensors, size_t at, size_t size) {
             keep_whole(tensors, at, size / shards);
@@ -51,8 +52,8 @@ Layout sharded_layout(const Dims& d, const Part& part, size_t shards,
 }
 
 Shards::Shards(const Dims& dims, const Part& part, const Mesh& on, const ShardOptions& o)
-    : d(dims), layout(sharded_layout(dims, part, size_t(on.shard.size), o.trailing)), mesh(on),
-      sharding(o.sharding), trains(o.trains), offload(o.offload), state(o.state) {
+    : d(dims), layout(sharded_layout(dims, part, size_t(on.shard.size), o.trailing, size_t(on.replica.size))),
+      mesh(on), sharding(o.sharding), trains(o.trains), offload(o.offload), state(o.state) {
     for (const Kept kind : {Kept::Weights, Kept::Gradients, Kept::State}) {
         std::vector<size_t>& at = starts[size_t(kind)] = {0};
         for (int b = 0; b < layout.count(); b++) at.push_back(at.back() + kept(b, kind).count);

@@ -61,10 +61,11 @@ inline size_t elements_of(const std::vector<Run>& runs) {
     return count;
 }
 
-// The layout of a rank whose buckets are cut into shards. trailing: names of params.h of the tensors that may
-// lack some of an optimizer's state. Their order leaves most of them uncut: one rank owns each of these.
+// The layout of a rank whose buckets are cut into shards, and each shard into equal slices, one for each of
+// its replicas. trailing: names of params.h of the tensors that may lack some of an optimizer's state. Their
+// order leaves most of them uncut: one rank owns each of these.
 Layout sharded_layout(const Dims& d, const Part& part, size_t shards,
-                      const std::vector<std::string>& trailing);
+                      const std::vector<std::string>& trailing, size_t replicas = 1);
 
 struct ShardOptions {
     std::vector<StateSlot> state = {};     // Optimizer::slots()

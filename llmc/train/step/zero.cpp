@@ -1,5 +1,12 @@
 // At most one gather and one reduction are in flight. A rank waits for collectives in the order of their
 // start, which is the same on every rank, as every rank walks the same list of actions.
+//
+// Replicas of the shards add a step more: the sum of a shard over replicas is an all-reduce in two halves,
+// sum (each replica sums a slice) and spread (each replica gets all slices). Each half runs beside the
+// backward of one block:
+//
+//     backward of block    l - 1         l - 2      l - 3
+//     in flight            reduction l   sum l      spread l
 #include "llmc/train/step/zero.h"
 
 #include <algorithm>
@@ -23,9 +30,7 @@ void Zero::take_off(Flight& flight, ZeroEvent::Kind kind, int b, Pending pending
 void Zero::finish_gather() {
     if (!gather.serial) return;
     if (reduction.serial && reduction.serial < gather.serial) finish_reduce();
-    shards.group_of(gather.bucket).shard.wait(gather.pending);
-    log(ZeroEvent::WaitGather, gather.bucket);
-    gather.serial = 0;
+    land(gather, ZeroEvent::WaitGather, shards.group_of(gather.bucket).shard);
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -116,13 +121,41 @@ void Zero::finish_reduce() {
     if (!reduction.serial) return;
     if (gather.serial && gather.serial < reduction.serial) finish_gather();
     const int b = reduction.bucket;
-    shards.group_of(b).shard.wait(reduction.pending);
-    log(ZeroEvent::WaitReduce, b);
-    reduction.serial = 0;
+    land(reduction, ZeroEvent::WaitReduce, shards.group_of(b).shard);
     if (result != shards.grad_shard(b)) ops::accumulate(shards.grad_shard(b), result, shards.shard(b));
     if (!completes) return;
-    shards.group_of(b).replica.all_reduce(shards.grad_shard(b), shards.shard(b));
+    start_sum(b);
     reduced++;
+    if (overlap) return;
+    start_spread();
+    finish_spread();
+}
+
+// This rank's shard of bucket b is complete but for its sum over replicas.
+void Zero::start_sum(int b) {
+    start_spread();
+    const Axis& replica = shards.group_of(b).replica;
+    const size_t slice = shards.shard(b) / size_t(replica.size);
+    real* const all = shards.grad_shard(b);
+    take_off(sum, ZeroEvent::StartSum, b,
+             replica.start_reduce_scatter(all + size_t(replica.index) * slice, all, slice));
+}
+
+// Turns the sum in flight into a spread.
+void Zero::start_spread() {
+    finish_spread();
+    if (!sum.serial) return;
+    const int b = sum.bucket;
+    const Axis& replica = shards.group_of(b).replica;
+    const size_t slice = shards.shard(b) / size_t(replica.size);
+    real* const all = shards.grad_shard(b);
+    land(sum, ZeroEvent::WaitSum, replica);
+    take_off(spread, ZeroEvent::StartSpread, b,
+             replica.start_all_gather(all, all + size_t(replica.index) * slice, slice));
+}
+
+void Zero::finish_spread() {
+    if (spread.serial) land(spread, ZeroEvent::WaitSpread, shards.group_of(spread.bucket).replica);
 }
 
 void Zero::finish() {
@@ -132,8 +165,10 @@ void Zero::finish() {
     for (int b = 0; b < layout.count(); b++) {
         if (shards.is_block(b)) continue;
         shards.group_of(b).shard.reduce_scatter(shards.grad_shard(b), end_grads(b), shards.shard(b));
-        shards.group_of(b).replica.all_reduce(shards.grad_shard(b), shards.shard(b));
+        start_sum(b);
     }
+    start_spread();
+    finish_spread();
     sum_over_tp();
     if (layout.wte >= 0 && shards.d.kind.tied)
         shards.mesh.tied.all_reduce(shards.grad_shard(layout.wte), shards.shard(layout.wte));
@@ -232,24 +267,33 @@ static size_t staging_of(const Axis& axis, size_t count) {
     return axis.reduce_staging((count + ranks - 1) / ranks * ranks * sizeof(real));
 }
 
+// Beside the staging of the other axes: a reduction over replicas and another one are in flight together.
+size_t Zero::replica_staging() const {
+    size_t most = 0;
+    for (int b = 0; shards.trains && b < layout.count(); b++)
+        most = std::max(most, staging_of(shards.group_of(b).replica, shards.shard(b)));
+    return most;
+}
+
 size_t Zero::staging_bytes() const {
     size_t most = staging_of(shards.mesh.world, kExport);
     if (!shards.trains) return most;
     for (int b = 0; b < layout.count(); b++)
-        most = std::max({most, staging_of(shards.group_of(b).shard, layout.size(b)),
-                         staging_of(shards.group_of(b).replica, shards.shard(b))});
+        most = std::max(most, staging_of(shards.group_of(b).shard, layout.size(b)));
     if (layout.wte >= 0 && shards.d.kind.tied)
         most = std::max(most, staging_of(shards.mesh.tied, shards.shard(layout.wte)));
-    return most;
+    return most + replica_staging();
 }
 
 size_t Zero::tp_staging_bytes() const { return staging_of(shards.mesh.tp, packed_count()); }
 
 void Zero::lend_staging(void* memory, size_t bytes) const {
-    for (int b = 0; b < layout.count(); b++)
-        for (const Axis* axis : {&shards.group_of(b).shard, &shards.group_of(b).replica})
-            axis->lend_staging(memory, bytes);
-    for (const Axis* axis : {&shards.mesh.tied, &shards.mesh.world}) axis->lend_staging(memory, bytes);
+    const size_t replicas = replica_staging(), shared = bytes - replicas;
+    for (int b = 0; b < layout.count(); b++) {
+        shards.group_of(b).shard.lend_staging(memory, shared);
+        shards.group_of(b).replica.lend_staging(static_cast<std::byte*>(memory) + shared, replicas);
+    }
+    for (const Axis* axis : {&shards.mesh.tied, &shards.mesh.world}) axis->lend_staging(memory, shared);
 }
 
 }  // namespace PRECISION::step

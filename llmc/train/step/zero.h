@@ -22,7 +22,9 @@ namespace PRECISION::inline step {
 
 // For tests: what was started and awaited, in order.
 struct ZeroEvent {
-    enum Kind { StartReduce, WaitReduce, StartGather, WaitGather } kind;
+    enum Kind {
+        StartReduce, WaitReduce, StartGather, WaitGather, StartSum, WaitSum, StartSpread, WaitSpread
+    } kind;
     int bucket;
 };
 
@@ -100,6 +102,7 @@ private:
     size_t largest_block() const;
     size_t ends_start(int b) const;
     size_t packed_count() const;
+    size_t replica_staging() const;
     floatX* end_weights(int b) const {
         if (b < 0) return nullptr;
         return sharding.weights ? ends + ends_start(b) : shards.weight(b, 0);
@@ -115,12 +118,21 @@ private:
     real* buffered_grads(int l);
     void reduce(int b);
     void take_off(Flight& flight, ZeroEvent::Kind kind, int b, Pending pending);
+    void land(Flight& flight, ZeroEvent::Kind kind, const Axis& ranks) {
+        ranks.wait(flight.pending);
+        log(kind, flight.bucket);
+        flight.serial = 0;
+    }
     void finish_reduce();
+    void start_sum(int b);
+    void start_spread();
+    void finish_spread();
     void sum_over_tp();
     void gather_bucket(int b);             // gradients where all ranks update all, else weights
     void log(ZeroEvent::Kind kind, int b) { if (events) events->push_back({kind, b}); }
 
     Flight gather, reduction;              // at most one of each; awaited in the order in which they started
+    Flight sum, spread;                    // over replicas: of a slice of a shard, of the slices to all
     uint64_t started = 0;
     bool last = false;
     int reduced = 0;                       // blocks, for the last time in this step

@@ -39,13 +39,13 @@ static std::map<std::string, size_t> plan_of(const Model& model) {
 static size_t reduced(size_t ranks, size_t count) { return ranks > 1 ? up(count, ranks) * sizeof(real) : 0; }
 
 // The receive buffer of reductions: as large as the largest reduction over any axis, where an export reduces
-// 65,536 elements at a time over the world. Reductions over tp have a part of their own.
+// 65,536 elements at a time over the world. Reductions over replicas and over tp have parts of their own.
 static size_t staging_of(const Model& model, const Sizes& s, size_t n, size_t packed) {
     const size_t d = s.d, largest = std::max({s.block, s.wte, s.wpe, s.final});
     const Mesh& mesh = model.mesh;
-    const size_t most = std::max({reduced(d, largest), reduced(size_t(mesh.replica.size), largest / d),
-                                  reduced(size_t(mesh.tied.size), s.wte / d),
-                                  reduced(size_t(mesh.world.size), 65536)});
+    const size_t most = std::max({reduced(d, largest), reduced(size_t(mesh.tied.size), s.wte / d),
+                                  reduced(size_t(mesh.world.size), 65536)}) +
+                        reduced(size_t(mesh.replica.size), largest / d);
     const size_t streams = s.t > 1 ? n * s.C * s.t * sizeof(floatX) : 0;
     return up(most, 64) + up(std::max(streams, reduced(s.t, packed)), 64);
 }
