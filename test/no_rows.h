@@ -34,6 +34,17 @@ inline void matmul_on_no_rows(real* sums, floatX* w) {
     bias_backward(sums, w, 0, OC);
 }
 
+inline void fp8_on_no_rows(real* sums, floatX* w) {
+    constexpr int C = 64, OC = 64;
+    static_assert(sizeof(real) >= sizeof(float));
+    uint8_t* const codes = reinterpret_cast<uint8_t*>(w);
+    float* const one = reinterpret_cast<float*>(sums);
+    const Fp8Matrix of_w = {codes, one, Fp8::E4M3};
+    for (const Fp8 format : {Fp8::E4M3, Fp8::E5M2})
+        matmul_fp8(w, {codes, one, format}, of_w, nullptr, 0, C, OC);
+    for (const Activation f : values_of<Activation>()) activation_backward(w, w, w, f, 0, OC);
+}
+
 inline void rotary_on_no_rows(real* sums, floatX* w) {
     for (const QkNorm norm : {QkNorm::None, QkNorm::Before, QkNorm::After}) {
         const Rotary t = {.qkv = w, .before = w, .table = sums, .q_gain = norm == QkNorm::None ? nullptr : w,
@@ -120,6 +131,7 @@ inline void everything_on_no_rows(real* sums, floatX* w, double* total, const Gr
     encoder_backward(sums, sums, w, e);
     layernorm_on_no_rows(sums, w);
     matmul_on_no_rows(sums, w);
+    fp8_on_no_rows(sums, w);
     attention_on_no_rows(sums, w);
     rotary_on_no_rows(sums, w);
     mixes_on_no_rows(sums, w);

@@ -10,6 +10,7 @@
 
 #include "llmc/base/config/choice.h"
 #include "llmc/base/numbers/dtype.h"
+#include "llmc/base/numbers/fp8.h"
 #include "llmc/ops/gpu_scratch.h"
 #include "llmc/ops/tensor_spread.h"
 #include "llmc/ops/walk.h"

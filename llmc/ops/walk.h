@@ -43,6 +43,7 @@ struct ProductShape {
     bool bias = false;
     int batch = 0;                  // such products in one call; 0: a single product
     bool gelu = false;              // with GELU, or its backward
+    bool fp8 = false;               // of FP8 codes
     bool operator==(const ProductShape&) const = default;
 };
 

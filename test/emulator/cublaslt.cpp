@@ -8,6 +8,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/numbers/dtype.h"
+#include "llmc/base/numbers/fp8.h"
 #include "test/emulator/memory.h"
 #include "test/emulator/products.h"
 #include "test/emulator/settings.h"
@@ -22,6 +23,8 @@ struct Preference {
     uint32_t reductions = 7;
 };
 static float load(cudaDataType type, const void* p, int64_t i) {
+    if (type == CUDA_R_8F_E4M3) return fp8_value<Fp8::E4M3>(static_cast<const uint8_t*>(p)[i]);
+    if (type == CUDA_R_8F_E5M2) return fp8_value<Fp8::E5M2>(static_cast<const uint8_t*>(p)[i]);
     return type == CUDA_R_32F ? static_cast<const float*>(p)[i] : float(static_cast<const bfloat16*>(p)[i]);
 }
 static void store(cudaDataType type, void* p, int64_t i, float v) {
@@ -62,10 +65,11 @@ static void compute_one(const Product& p, int64_t which) {
                              b = gathered(p.b, p.b_data, which * p.b.offset, !p.what.b_transposed, n, k);
     const uint32_t e = p.what.epilogue;
     const cudaDataType bias_type = p.what.bias_type < 0 ? p.d.type : cudaDataType(p.what.bias_type);
+    const float scale = p.alpha * (p.a.fp8() ? *p.what.a_scale * *p.what.b_scale : 1);
     for (int64_t j = 0; j < n; j++)
         for (int64_t i = 0; i < m; i++) {
             const int64_t at = first + i + j * p.d.ld, aux = i + j * p.what.aux_ld;
-            float v = p.alpha * dot(&a[size_t(i * k)], &b[size_t(j * k)], k, p.parts);
+            float v = scale * dot(&a[size_t(i * k)], &b[size_t(j * k)], k, p.parts);
             if (p.beta != 0) v += p.beta * load(p.d.type, p.c_data, at);
             if (e == CUBLASLT_EPILOGUE_BIAS || e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS)
                 v += load(bias_type, p.what.bias, i);
@@ -91,8 +95,10 @@ static void compute(const Product& p) {
 // The supported cases of cublasLtMatmul() by its documentation, as far as used here.
 static bool supported(const Matmul& w, const MatrixLayout& a, const MatrixLayout& b, const MatrixLayout& c,
                       const MatrixLayout& d) {
-    const bool types = a.type == b.type && c.type == d.type &&
-                       (d.type == a.type || (a.type == CUDA_R_16BF && d.type == CUDA_R_32F));
+    const bool widens = d.type == a.type || (a.type == CUDA_R_16BF && d.type == CUDA_R_32F);
+    const bool fp8 = a.fp8() || b.fp8();
+    const bool types = c.type == d.type &&
+                       (fp8 ? supported_fp8(w, a, b, d) : a.type == b.type && widens && !w.fast);
     const int64_t m = w.a_transposed ? a.columns : a.rows, k = w.a_transposed ? a.rows : a.columns;
     const bool shapes = m == d.rows && k == (w.b_transposed ? b.columns : b.rows) &&
                         d.columns == (w.b_transposed ? b.rows : b.columns) && c.rows == d.rows &&
@@ -188,6 +194,9 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
         case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return set(&desc->aux, value, bytes);
         case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return set(&desc->aux_ld, value, bytes);
         case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: return set(&desc->bias_type, value, bytes);
+        case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER: return set(&desc->a_scale, value, bytes);
+        case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER: return set(&desc->b_scale, value, bytes);
+        case CUBLASLT_MATMUL_DESC_FAST_ACCUM: return set(&desc->fast, value, bytes);
     }
     return CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -267,6 +276,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     if (e & 128)
         ok = ok && valid(desc->aux, size_t((d_layout->columns - 1) * desc->aux_ld + d_layout->rows) *
                                         d_layout->element());
+    for (const float* scale : {desc->a_scale, desc->b_scale})
+        ok = ok && (!a_layout->fp8() || is_device_memory(scale, sizeof(float)));
     if (!ok) return CUBLAS_STATUS_INVALID_VALUE;
     auto* product = new Product{*desc,
                                 *a_layout,

@@ -44,14 +44,16 @@ struct [[gnu::may_alias]] bfloat16 {
     HOST_DEVICE operator float() const { return std::bit_cast<float>(uint32_t(bits) << 16); }
 };
 
-enum class DType { F32, BF16, F64 };
+enum class DType { F32, BF16, F64, E4M3, E5M2 };     // the last two: fp8.h
 
 constexpr size_t size_of(DType t) {
     if (t == DType::F64) return 8;
+    if (t == DType::E4M3 || t == DType::E5M2) return 1;
     return t == DType::F32 ? 4 : 2;
 }
 constexpr const char* name_of(DType t) {
     if (t == DType::F64) return "F64";
+    if (t == DType::E4M3 || t == DType::E5M2) return t == DType::E4M3 ? "F8_E4M3" : "F8_E5M2";
     return t == DType::F32 ? "F32" : "BF16";
 }
 

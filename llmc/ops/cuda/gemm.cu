@@ -59,6 +59,8 @@ void open_gemm() { plain_cublas(); }
 
 static cudaDataType type_of(DType t) {
     CHECK(t != DType::F64, "gemm: no FP64 on the GPU");
+    if (t == DType::E4M3) return CUDA_R_8F_E4M3;
+    if (t == DType::E5M2) return CUDA_R_8F_E5M2;
     return t == DType::F32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
@@ -96,6 +98,8 @@ static Plan described(const Gemm& g) {
     const auto op = [](bool transposed) { return int32_t(transposed ? CUBLAS_OP_T : CUBLAS_OP_N); };
     CUBLAS_CHECK(set(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, op(g.a_transposed)));
     CUBLAS_CHECK(set(p.desc, CUBLASLT_MATMUL_DESC_TRANSB, op(g.b_transposed)));
+    if (g.in == DType::E4M3 && g.in_b == DType::E4M3)
+        CUBLAS_CHECK(set(p.desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t(1)));
     p.epilogue = set_epilogue(p.desc, g);
     const auto layout = [&g](cublasLtMatrixLayout_t* l, DType type, int64_t rows, int64_t columns,
                              bool transposed) {
@@ -106,7 +110,7 @@ static Plan described(const Gemm& g) {
         CUBLAS_CHECK(set(*l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, rows * columns));
     };
     layout(&p.a, g.in, g.m, g.k, g.a_transposed);
-    layout(&p.b, g.in, g.k, g.n, g.b_transposed);
+    layout(&p.b, g.in_b, g.k, g.n, g.b_transposed);
     layout(&p.d, g.out, g.m, g.n, false);
     return p;
 }
@@ -116,6 +120,9 @@ static void set_pointers(const Plan& p, const Gemm& g, const GemmTensors& t) {
         CUBLAS_CHECK(set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, t.bias));
     if (g.epilogue == Epilogue::GeluBackward)
         CUBLAS_CHECK(set(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, t.aux));
+    if (!g.fp8()) return;
+    CUBLAS_CHECK(set(p.desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, t.a_scale));
+    CUBLAS_CHECK(set(p.desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, t.b_scale));
 }
 
 // The answer also depends on the alignment of bias and aux: the query names addresses of the least alignment.
@@ -124,7 +131,9 @@ static void set_pointers(const Plan& p, const Gemm& g, const GemmTensors& t) {
 static std::vector<GemmAlgorithm> heuristics(const Plan& p, const Gemm& g) {
     if (p.epilogue != CUBLAS_STATUS_SUCCESS) return {};
     void* const somewhere = reinterpret_cast<void*>(uintptr_t(kAlignment));
-    set_pointers(p, g, {.d = nullptr, .a = nullptr, .b = nullptr, .bias = somewhere, .aux = somewhere});
+    const float* const scale = static_cast<const float*>(somewhere);
+    set_pointers(p, g, {.d = nullptr, .a = nullptr, .b = nullptr, .bias = somewhere, .aux = somewhere,
+                        .a_scale = scale, .b_scale = scale});
     cublasLtMatmulPreference_t preference;
     CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference));
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
@@ -158,7 +167,7 @@ static Plan& plan_of(const Gemm& g) {
     if (found != plans.end()) return found->second;
     Plan p = described(g);
     p.algorithms = heuristics(p, g);
-    if (g.epilogue == Epilogue::None) p.algorithms.push_back(kPlainCublas);
+    if (g.epilogue == Epilogue::None && !g.fp8()) p.algorithms.push_back(kPlainCublas);
     return plans.emplace(g, std::move(p)).first->second;
 }
 

@@ -2,7 +2,9 @@
 //
 //     D (m, n) = op(A) (m, k) op(B) (k, n) [+ D]
 //
-// A row-major matrix is a transposed column-major matrix: no copies.
+// A row-major matrix is a transposed column-major matrix: no copies. Of FP8 codes cuBLASLt multiplies
+// A transposed by B not transposed, with all sizes multiples of 16, and not E5M2 by E5M2. Without gradients,
+// so in E4M3 by E4M3, sums may be less exact and faster (FAST_ACCUM).
 #pragma once
 #include <compare>
 #include <cstddef>
@@ -27,6 +29,9 @@ struct Gemm {
     bool accumulate;            // + D
     Epilogue epilogue;
     int64_t batch = 1;          // number of products; the matrices of A, of B and of D follow one another
+    DType in_b = in;            // of B, where the two differ: E5M2 beside E4M3
+
+    bool fp8() const { return size_of(in) == 1; }
     auto operator<=>(const Gemm&) const = default;
 };
 
@@ -34,6 +39,7 @@ struct GemmTensors {
     void* d;
     const void *a, *b;
     void *bias, *aux;           // as the epilogue wants; aux has D's shape
+    const float *a_scale = nullptr, *b_scale = nullptr;     // FP8: values of A are its codes times *a_scale
 };
 
 // cuBLASLt's algorithm: opaque words, valid for a version of the library and a kind of GPU.

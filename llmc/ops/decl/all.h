@@ -9,6 +9,7 @@
 #include "llmc/ops/decl/matmul.h"
 #include "llmc/ops/decl/memory.h"
 #include "llmc/ops/decl/muon.h"
+#include "llmc/ops/decl/quantized.h"
 #include "llmc/ops/decl/rotary.h"
 #include "llmc/ops/decl/shortcut.h"
 #include "llmc/ops/decl/spread.h"

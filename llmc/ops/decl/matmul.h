@@ -28,6 +28,9 @@ void matmul_activation_forward(floatX* act,           // (N, F)
 
 void activation_forward(floatX* act, const floatX* pre, Activation f, int N, int F);
 
+// dpre (N, P): gradient of pre, given the gradient dact (N, F) of act. Without a gate, dpre may be dact.
+void activation_backward(floatX* dpre, const floatX* dact, const floatX* pre, Activation f, int N, int F);
+
 // dx = dout w
 void matmul_backward_input(floatX* dx,              // (N, C)
                            const floatX* dout,      // (N, OC)
@@ -95,9 +98,9 @@ inline Cost matmul_forward_cost(const Target& on, int N, int C, int OC, bool bia
 }
 
 // Of the ops with an activation, by Activation.
-struct ActivationNames { const char *alone, *product, *product_backward; };
+struct ActivationNames { const char *alone, *backward, *product, *product_backward; };
 #define NAMES(value, word, formula, gate) \
-    {word "_forward", "matmul_" word "_forward", "matmul_" word "_backward_input"},
+    {word "_forward", word "_backward", "matmul_" word "_forward", "matmul_" word "_backward_input"},
 inline constexpr ActivationNames activation_names[] = {ACTIVATIONS(NAMES)};
 #undef NAMES
 inline Cost matmul_activation_forward_cost(const Target& on, Activation f, int N, int C, int F, bool bias) {
@@ -115,6 +118,11 @@ inline Cost activation_forward_cost(const Target&, Activation f, int N, int F) {
     const size_t n = size_t(N);
     return {.name = activation_names[int(f)].alone, .read = n * size_t(pre_width(f, F)) * sizeof(floatX),
             .written = n * size_t(F) * sizeof(floatX)};
+}
+inline Cost activation_backward_cost(const Target&, Activation f, int N, int F) {
+    const size_t n = size_t(N), p = size_t(pre_width(f, F));
+    return {.name = activation_names[int(f)].backward, .read = n * (p + size_t(F)) * sizeof(floatX),
+            .written = n * p * sizeof(floatX)};
 }
 inline Cost matmul_backward_input_cost(const Target& on, int N, int C, int OC) {
     const size_t n = size_t(N), c = size_t(C), oc = size_t(OC);

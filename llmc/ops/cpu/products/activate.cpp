@@ -86,5 +86,22 @@ void activation_forward(floatX* act, const floatX* pre, Activation f, int N, int
     for (int n = 0; n < N; n++) activate(act + size_t(n) * size_t(F), pre + size_t(n) * P, f, size_t(F), F);
 }
 
+void activation_backward(floatX* dpre, const floatX* dact, const floatX* pre, Activation f, int N, int F) {
+    if (walked(activation_backward_cost, f, N, F)) return;
+    constexpr int kRun = 8 * kValues;       // features whose gradients wait as `real`
+    const size_t P = size_t(pre_width(f, F));
+    #pragma omp parallel for schedule(static) num_threads(context.threads)
+    for (int n = 0; n < N; n++) {
+        const floatX* from = dact + size_t(n) * size_t(F);
+        for (int j = 0; j < F; j += kRun) {
+            const int width = std::min(kRun, F - j);
+            const size_t at = size_t(n) * P + size_t(j);
+            real run[kRun];
+            for (int k = 0; k < width; k++) run[k] = real(from[j + k]);
+            activate_backward(dpre + at, run, pre + at, f, size_t(width), F);
+        }
+    }
+}
+
 }  // namespace cpu
 }  // namespace PRECISION

@@ -90,6 +90,7 @@ void activation_forward(floatX* act, const floatX* pre, Activation f, int N, int
 }
 
 void activation_backward(floatX* dpre, const floatX* dact, const floatX* pre, Activation f, int N, int F) {
+    if (walked(activation_backward_cost, f, N, F)) return;
     with_formula<Math>(f, [&](auto formula, auto gate) {
         backward<decltype(formula), gate>(dpre, dact, pre, size_t(N) * size_t(F), F);
     });

@@ -9,10 +9,6 @@
 namespace PRECISION {
 namespace cuda {
 
-// dpre (N, P): gradient of pre, given the gradient dact (N, F) of act = f(pre). Without a gate, dpre may be
-// dact.
-void activation_backward(floatX* dpre, const floatX* dact, const floatX* pre, Activation f, int N, int F);
-
 // out += bias (OC), for (N, OC); with GELU: act = gelu(pre), of the rounded pre += bias
 void add_bias(floatX* out, const floatX* bias, int N, int OC);
 void add_bias_gelu(floatX* act, floatX* pre, const floatX* bias, int N, int OC);

@@ -25,10 +25,12 @@ std::string product_kernels() { return fmt::format("{} {}", kFused, kUnfused); }
 static bool is_fused(const Candidate& c) { return c.kernel == kFused; }
 
 static bool has_epilogue(Op op) {
-    return op == Op::BiasForward || op == Op::GeluForward || op == Op::GeluInput || op == Op::WeightBias;
+    return op == Op::BiasForward || op == Op::GeluForward || op == Op::GeluInput || op == Op::WeightBias ||
+           op == Op::Fp8BiasForward;
 }
 static bool is_input(Op op) { return op == Op::Input || op == Op::GeluInput; }
 static bool is_weight(Op op) { return op == Op::Weight || op == Op::WeightBias; }
+static bool is_fp8(Op op) { return op == Op::Fp8Forward || op == Op::Fp8BiasForward || op == Op::Fp8Input; }
 
 static Gemm gemm_of(const Task& task, bool fused) {
     const auto [N, C, OC, batch] = task.sizes;
@@ -39,6 +41,10 @@ static Gemm gemm_of(const Task& task, bool fused) {
     if (is_weight(task.op)) {                                                           // dw^T += x^T dout
         g.m = C, g.n = OC, g.k = N, g.a_transposed = false, g.b_transposed = true;
         g.out = DType::F32, g.accumulate = true;
+    }
+    if (is_fp8(task.op)) {
+        g.in = DType::E4M3;
+        g.in_b = task.op == Op::Fp8Input ? DType::E5M2 : DType::E4M3;
     }
     g.batch = std::max(1, batch);
     if (fused && has_epilogue(task.op))
@@ -73,10 +79,11 @@ static Candidate candidate_for(const Task& task) {
 // What an op works on, by the names of its declaration.
 struct Tensors {
     void* out;                      // out, act, dx, dpre, dw
-    const floatX *left, *right;     // x and w; dout and w; dout and x
+    const void *left, *right;       // x and w; dout and w; dout and x
     const floatX* bias = nullptr;
     floatX* pre = nullptr;
     real* db = nullptr;
+    const float *left_scale = nullptr, *right_scale = nullptr;      // of FP8 codes
 };
 
 static void run(const Task& task, const Candidate& candidate, const Tensors& t) {
@@ -89,11 +96,12 @@ static void run(const Task& task, const Candidate& candidate, const Tensors& t) 
     gemm(gemm_of(task, fused),
          {.d = task.op == Op::GeluForward ? t.pre : t.out, .a = t.right, .b = t.left,
           .bias = is_weight(task.op) ? static_cast<void*>(gradient) : const_cast<floatX*>(t.bias),
-          .aux = t.pre},
+          .aux = t.pre, .a_scale = t.right_scale, .b_scale = t.left_scale},
          candidate.algorithm, workspace);
     floatX* out = static_cast<floatX*>(t.out);
     switch (task.op) {
         case Op::BiasForward:
+        case Op::Fp8BiasForward:
             if (!fused) add_bias(out, t.bias, N, OC);
             break;
         case Op::GeluForward:
@@ -105,7 +113,7 @@ static void run(const Task& task, const Candidate& candidate, const Tensors& t) 
             break;
         case Op::WeightBias:
             if (fused) add_columns({.out = {t.db, nullptr}, .partial = gradient, .rows = 1, .columns = OC});
-            else bias_backward(t.db, t.left, N, OC);
+            else bias_backward(t.db, static_cast<const floatX*>(t.left), N, OC);
             break;
         default: break;
     }
@@ -192,10 +200,61 @@ void matmul_backward_weight_batch(real* dw, const floatX* dout, const floatX* x,
     run(Op::Weight, N, C, OC, {.out = dw, .left = dout, .right = x}, count);
 }
 
+void matmul_fp8(floatX* out, const Fp8Matrix& x, const Fp8Matrix& w, const floatX* bias, int N, int C,
+                int OC) {
+    CHECK(C % kFp8Unit == 0 && OC % kFp8Unit == 0 && N % kFp8Unit == 0,
+          "matmul_fp8: N = {}, C = {} and OC = {}, expected multiples of {}", N, C, OC, kFp8Unit);
+    CHECK(w.format == Fp8::E4M3, "matmul_fp8: w in E5M2, expected E4M3");
+    CHECK(x.format == Fp8::E4M3 || !bias, "matmul_fp8: gradients with a bias");
+    if (walked(matmul_fp8_cost, x.format, N, C, OC, bias != nullptr)) return;
+    const Op forward = bias ? Op::Fp8BiasForward : Op::Fp8Forward;
+    run(x.format == Fp8::E5M2 ? Op::Fp8Input : forward, N, C, OC,
+        {.out = out, .left = x.codes, .right = w.codes, .bias = bias, .left_scale = x.inverse,
+         .right_scale = w.inverse});
+}
+
 // ---------------------------------------------------------------------------------------------------------
 // tuning
 
+// The expected result is the product of the tensors before their rounding to codes, which is off by 2^-5 or,
+// of E5M2, 2^-4.
+static Workload fp8_workload(const Task& task, void* memory, bool compares) {
+    const auto [N, C, OC, batch] = task.sizes;
+    const size_t narrow = size_t(N) * C, weights = size_t(OC) * C, wide = size_t(N) * OC, bias = size_t(OC);
+    floatX *t_x, *t_w, *t_bias, *out, *expected = nullptr;
+    Fp8Matrix x = {.codes = nullptr, .inverse = nullptr,
+               .format = task.op == Op::Fp8Input ? Fp8::E5M2 : Fp8::E4M3};
+    Fp8Matrix codes_w = {.codes = nullptr, .inverse = nullptr, .format = Fp8::E4M3};
+    float* amaxes;
+    Workload w;
+    w.take(memory, t_x, narrow), w.take(memory, t_w, weights), w.take(memory, t_bias, bias);
+    w.take(memory, x.codes, narrow), w.take(memory, codes_w.codes, weights);
+    w.take(memory, x.inverse, 1), w.take(memory, codes_w.inverse, 1), w.take(memory, amaxes, kFp8Parts);
+    w.take(memory, out, wide);
+    if (compares) w.take(memory, expected, wide);
+    w.fill = [=] {
+        fill_with_normals(t_x, narrow), fill_with_normals(t_w, weights), fill_with_normals(t_bias, bias);
+        largest(amaxes, t_x, narrow);
+        quantize(x, nullptr, t_x, amaxes, kFp8Parts, N, C);
+        largest(amaxes, t_w, weights);
+        quantize(codes_w, nullptr, t_w, amaxes, kFp8Parts, OC, C);
+        set_zero(out, wide * sizeof(floatX));
+    };
+    w.run = [=](const Candidate& candidate) {
+        run(task, candidate, {.out = out, .left = x.codes, .right = codes_w.codes, .bias = t_bias,
+                              .left_scale = x.inverse, .right_scale = codes_w.inverse});
+    };
+    w.run_simplest = [=] {
+        const Op op = task.op == Op::Fp8BiasForward ? Op::BiasForward : Op::Forward;
+        run({op, task.sizes}, {kUnfused, kPlainCublas},
+            {.out = expected, .left = t_x, .right = t_w, .bias = t_bias});
+    };
+    w.comparisons.push_back({"product", out, expected, dtype_of<floatX>, size_t(N), bias, bias, 0.1});
+    return w;
+}
+
 Workload product_workload(const Task& task, void* memory, bool compares) {
+    if (is_fp8(task.op)) return fp8_workload(task, memory, compares);
     const auto [N, C, OC, batch] = task.sizes;
     const bool input = is_input(task.op), weight = is_weight(task.op);
     const size_t each = size_t(std::max(1, batch));

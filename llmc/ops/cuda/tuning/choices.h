@@ -24,6 +24,7 @@ namespace cuda {
 
 enum class Op {
     Forward, BiasForward, GeluForward, Input, GeluInput, Weight, WeightBias,            // matmul.h
+    Fp8Forward, Fp8BiasForward, Fp8Input,                                               // quantized.h
     AttentionForward, AttentionQueries, AttentionKeys,                                  // attention.h
 };
 

@@ -16,6 +16,8 @@ static constexpr int kRepeats = 5;
 
 static Task product_task(const ProductShape& p) {
     CHECK(p.op != ProductShape::Gram, "no task for x x^T: on a GPU gram() calls other products");
+    const Op fp8_forward = p.bias ? Op::Fp8BiasForward : Op::Fp8Forward;
+    if (p.fp8) return {p.op == ProductShape::Input ? Op::Fp8Input : fp8_forward, {p.m, p.k, p.n}};
     if (p.op == ProductShape::Weight) return {p.bias ? Op::WeightBias : Op::Weight, {p.k, p.n, p.m, p.batch}};
     if (p.op == ProductShape::Input) return {p.gelu ? Op::GeluInput : Op::Input, {p.m, p.n, p.k, p.batch}};
     if (p.gelu && p.bias) return {Op::GeluForward, {p.m, p.k, p.n}};
