@@ -2,6 +2,7 @@
 # For anybody with a GPU for ten minutes: a single command for every question that only a GPU can answer.
 #
 #     scripts/gpu_check.sh --run [--quick] [--only=PART,PART]     in under 8 minutes; --quick: under 2
+#     scripts/gpu_check.sh --lease                                in one call of nine minutes, from a pack
 #     scripts/gpu_check.sh --pack                                 build/gpu_check: what --run needs elsewhere
 #     scripts/gpu_check.sh --list                                 the parts
 #
@@ -9,25 +10,29 @@
 # toolkit's libraries, for building nvcc and g++; no network, MPI, NCCL or oneDNN.
 #
 # A part is a program scripts/gpu_check/NN_NAME.sh, run as a child. Its line "# limit: SECONDS" is its time
-# limit. --quick runs the parts with a line "# quick: SECONDS", under that limit. The part's output is shown;
-# a line "= {JSON}" is a result. Results go to dev/results/gpu_check_TIME.json, a complete file after each
+# limit. --quick runs the parts with a line "# quick: SECONDS", under that limit. --lease, for machines that
+# are lent for minutes, runs the parts with a line "# lease: PLACE SECONDS", ordered by PLACE, and builds
+# nothing; a + behind SECONDS adds what earlier parts left. A part's output is shown; a line "= {JSON}" is a
+# result. Results go to dev/results/gpu_check_TIME.json, a complete file after each
 # result. machine_TIME.json beside the results is a machine file of this GPU, for --plan --cluster.file=. A
 # part that ends with 77 is skipped: its last line says why. Exit code 1: a part failed.
 #
 #     --parts=FOLDER      other parts         --results=PATH      another file, or a folder for it
-#     --within=SECONDS    470, 115 with --quick: for the parts, without building; the last are cut or left out
+#     --within=SECONDS    for the parts, without building; the last are cut or left out: 470, 115 with
+#                         --quick, 535 with --lease (unpacking included)
 set -uo pipefail
 from=$PWD
 cd "$(dirname "$0")/.." || exit 1
 # of a path from the caller
 absolute() { case $1 in /*) echo "$1" ;; *) echo "$from/$1" ;; esac; }
 
-mode="" quick=0 only="" parts=scripts/gpu_check results="" within=""
+mode="" quick=0 lease=0 only="" parts=scripts/gpu_check results="" within=""
 usage() { sed -n '2,/^set /{s/^# \{0,1\}//;/^set /d;p}' "$0"; }
 for argument in "$@"; do
     case $argument in
         --run | --pack | --list) mode=${argument#--} ;;
         --quick) quick=1 ;;
+        --lease) mode=run lease=1 ;;
         --only=*) only=${argument#*=} ;;
         --parts=*) parts=$(absolute "${argument#*=}") ;;
         --results=*) results=$(absolute "${argument#*=}") ;;
@@ -53,17 +58,40 @@ choose() {              # sets `chosen` to the files of the wanted parts
     for wanted in ${only//,/ }; do
         [[ $known == *" $wanted "* ]] || { echo "gpu_check: no part $wanted; there are:$known" >&2; exit 78; }
     done
+    local kind=limit
+    if [ "$quick" = 1 ]; then kind=quick; elif [ "$lease" = 1 ]; then kind=lease; fi
     for part in "${all[@]}"; do
         if [ -n "$only" ]; then
             if [[ ,$only, == *,$(name_of "$part"),* ]]; then chosen+=("$part"); fi
-        elif [ "$quick" = 0 ] || [ -n "$(setting quick "$part")" ]; then chosen+=("$part"); fi
+        elif [ -n "$(setting "$kind" "$part")" ] ||
+            { [ "$kind" = limit ] && [ -z "$(setting lease "$part")" ]; }; then
+            chosen+=("$part")
+        fi
     done
+    if [ "$lease" = 1 ]; then
+        mapfile -t chosen < <(for part in "${chosen[@]}"; do
+            printf '%s\t%s\n' "$(setting lease "$part")" "$part"
+        done | sort -n | cut -f 2)
+    fi
 }
-limit_of() {
+seconds_of() {              # FILE: its time limit, and a + with --lease
     local limit=""
     if [ "$quick" = 1 ]; then limit=$(setting quick "$1"); fi
+    if [ "$lease" = 1 ]; then limit=$(setting lease "$1") limit=${limit#* }; fi
     [ -n "$limit" ] || limit=$(setting limit "$1")
     echo "${limit:-60}"
+}
+limit_of() {                # FILE LEFT
+    local limit part of_part spare=$2 later=0
+    limit=$(seconds_of "$1")
+    if [[ $limit != *+ ]]; then echo "$limit"; return; fi
+    limit=${limit%+}
+    for part in "${chosen[@]}"; do
+        of_part=$(seconds_of "$part")
+        if [ "$later" = 1 ]; then spare=$((spare - ${of_part%+})); fi
+        if [ "$part" = "$1" ]; then later=1; fi
+    done
+    echo $((spare > limit ? spare : limit))
 }
 
 # ---------------------------------------------------------------------------------------------------------
@@ -99,7 +127,7 @@ is_result() { [[ $1 =~ ^\{\"[^\"\\]*\":\ $value(,\ \"[^\"\\]*\":\ $value)*\}$ ]]
 
 run_part() {
     local name limit left=$((deadline - SECONDS)) start=$EPOCHREALTIME code status line found="" lines wrong=0
-    name=$(name_of "$1") limit=$(limit_of "$1") lines=$work/lines
+    name=$(name_of "$1") limit=$(limit_of "$1" "$left") lines=$work/lines
     : >"$lines"
     if [ "$left" -lt 5 ]; then
         parts_done+="${parts_done:+$',\n'}$(entry "$name" skipped 77 0 "" "no time left of $within s")"
@@ -118,7 +146,7 @@ run_part() {
             printf '%s\n' "$line" >>"$lines"
         fi
         printf '   %s\n' "$line"
-    done < <(timeout --kill-after=5 "$limit" bash "$1" 2>&1 </dev/null; echo "$?" >"$work/code")
+    done < <(LIMIT=$limit timeout --kill-after=5 "$limit" bash "$1" 2>&1 </dev/null; echo "$?" >"$work/code")
     code=$(cat "$work/code")
     case $code in
         0) if [ "$wrong" = 1 ]; then status=failed; else status=passed; fi ;;
@@ -165,6 +193,16 @@ use_cublas() {
     done
 }
 
+# train_gpt_nccl loads the wheels' NCCL, where the machine has none.
+use_nccl() {
+    local folder
+    folder=$("${PYTHON:-python3}" -c '
+import glob, sys
+found = [f for p in sys.path for f in glob.glob(p + "/nvidia/nccl/lib/libnccl.so.2")]
+print(found[0].rsplit("/", 1)[0] if found else "")' 2>/dev/null)
+    if [ -n "$folder" ]; then export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder; fi
+}
+
 # Builds the parts' programs into $BIN, for this GPU. A pack brings headers and libraries along.
 build() {
     local arch more=()
@@ -174,36 +212,8 @@ build() {
         export LIBRARY_PATH=$PWD/packed/lib${LIBRARY_PATH:+:$LIBRARY_PATH}
     fi
     if [ -n "$arch" ]; then more=(ARCH="$arch"); fi
-    make -j"$(nproc)" DEVICE=cuda DNNL=0 MPI=0 NCCL=0 "${more[@]}" "$@" gpu-check
-}
-
-pack() {
-    local to=build/gpu_check file
-    make -j"$(nproc)" DEVICE=cuda DNNL=0 MPI=0 NCCL=0 CPU_ARCH=x86-64-v3 BIN=build/gpu_check_bin gpu-check ||
-        exit 1
-    rm -rf "$to" && mkdir -p "$to/packed/include" "$to/packed/lib"
-    git ls-files -z | tar --null -T - -cf - | tar -xf - -C "$to"
-    strip build/gpu_check_bin/*
-    # each program has the same kernels for every GPU: a window over every program keeps a single copy
-    tar -C build/gpu_check_bin -cf - . | xz -T1 --lzma2=preset=3,dict=512MiB >"$to/packed/bin.tar.xz" ||
-        exit 1
-    commit >"$to/packed/commit"
-    for file in nlohmann cxxopts.hpp fmt zlib.h zconf.h zstd.h zstd_errors.h xxhash.h; do
-        for folder in /usr/include "/usr/include/$(uname -m)-linux-gnu"; do
-            if [ -e "$folder/$file" ]; then cp -rL "$folder/$file" "$to/packed/include/"; fi
-        done
-    done
-    for file in z zstd xxhash; do
-        cp -L "$(${CXX:-g++} -print-file-name=lib$file.a)" "$to/packed/lib/" || exit 1
-    done
-    # Debian has no libfmt.a: the shared library, under the linker's name and the name in programs
-    local fmt
-    fmt=$(${CXX:-g++} -print-file-name=libfmt.so)
-    cp -L "$fmt" "$to/packed/lib/" && cp -L "$fmt" "$to/packed/lib/$(basename "$(readlink "$fmt")")" || exit 1
-    local mb
-    mb=$(du -sm "$to" | cut -f 1)
-    echo "$to: $mb MB. Copy it to the machine with the GPU, and there: scripts/gpu_check.sh --run"
-    if [ "$mb" -gt 60 ]; then echo "gpu_check: more than 60 MB" >&2; exit 1; fi
+    make -j"$(nproc)" DEVICE=cuda DNNL=0 MPI=0 NCCL=0 "${more[@]}" "$@" gpu-check &&
+        make -j"$(nproc)" DEVICE=cuda DNNL=0 MPI=0 "${more[@]}" "$@" gpu-check-nccl
 }
 
 run() {
@@ -225,12 +235,15 @@ run() {
     machine=$(basename "$results")
     machine=$(dirname "$results")/machine_${machine#gpu_check_}
     use_cublas
+    use_nccl
     about=$(field gpu "$(gpu_field name)"),
-    about+=$(printf ' %s, %s, %s, "quick": %s' "$(field driver "$(gpu_field driver_version)")" \
+    about+=$(printf ' %s, %s, %s, "quick": %s, "lease": %s' \
+        "$(field driver "$(gpu_field driver_version)")" \
         "$(field commit "$(commit)")" "$(field date "$(date +%Y-%m-%dT%H:%M:%S)")" \
-        "$([ "$quick" = 1 ] && echo true || echo false)")
+        "$([ "$quick" = 1 ] && echo true || echo false)" \
+        "$([ "$lease" = 1 ] && echo true || echo false)")
     write_results || exit 1
-    export BIN QUICK=$quick WORK=$work MACHINE=$machine
+    export BIN QUICK=$quick LEASE=$lease WORK=$work MACHINE=$machine
     if [ -d packed/lib ]; then export LD_LIBRARY_PATH=$PWD/packed/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; fi
     if [ -z "${BIN:-}" ]; then          # the caller may give built programs
         BIN=$PWD/packed/bin
@@ -238,12 +251,17 @@ run() {
             mkdir -p "$BIN" && xz -dc --memlimit=1GiB "$BIN.tar.xz" | tar -xf - -C "$BIN"
         fi
         if ! "$BIN/train_gpt" --version >/dev/null 2>&1; then
+            if [ "$lease" = 1 ]; then echo "gpu_check: --lease needs a pack that runs here" >&2; exit 1; fi
             BIN=$PWD/build/gpu_check_bin
             build BIN="$BIN" || { echo "gpu_check: the build failed" >&2; exit 1; }
         fi
     fi
     local part
-    [ -n "$within" ] || within=$([ "$quick" = 1 ] && echo 115 || echo 470)
+    case $quick$lease in
+        1*) : "${within:=115}" ;;
+        01) : "${within:=$((535 - SECONDS))}" ;;        # of the call: unpacking counts
+        *) : "${within:=470}" ;;
+    esac
     deadline=$((SECONDS + within))
     for part in "${chosen[@]}"; do run_part "$part"; done
     printf '\n%s\n%s\n' "$summary" "$results"
@@ -251,12 +269,18 @@ run() {
 }
 
 list() {
-    local part
+    local part limit lease
     for part in "${all[@]}"; do
-        printf '%-14s at most %4s s%s  %s\n' "$(name_of "$part")" "$(setting limit "$part")" \
+        limit=$(setting limit "$part") lease=$(setting lease "$part")
+        printf '%-14s at most %4s s%s%s  %s\n' "$(name_of "$part")" "${limit:--}" \
             "$([ -n "$(setting quick "$part")" ] && echo ', quick' || echo '       ')" \
+            "$([ -n "$lease" ] && printf ', lease %4s s' "${lease#* }" || echo '              ')" \
             "$(setting what "$part")"
     done
 }
 
-case $mode in list) list ;; pack) pack ;; run) run ;; esac
+case $mode in
+    list) list ;;
+    pack) source scripts/gpu_check/pack.sh && pack ;;
+    run) run ;;
+esac

@@ -2,11 +2,11 @@
 # without main(). $(BUILD)/test/NAME is a link to the binary: started by that name, the binary runs the tests of
 # NAME.cpp alone. Benches and tools in dev/ are binaries of their own.
 
-OF_SCRIPTS   := data_scripts emulator_cute explore_page gpu_check house_rules libraries page quickstart \
+OF_SCRIPTS   := data_scripts emulator_cute explore_page gpu_check gpu_lease house_rules libraries page quickstart \
                 report_scripts script_inputs scripts
-OVER_KERNELS := emulated_meshes emulated_nccl_runs emulated_trace emulated_trainer # over the emulated kernels
+OVER_KERNELS := emulated_meshes emulated_nccl_runs emulated_trace emulated_trainer gpu_lease # over emulated kernels
 # under sanitizers neither the trainer over the emulated kernels, the host's code once more, nor scripts
-NOT_HERE     := $(if $(SANITIZE),emulated_% $(OF_SCRIPTS)) $(if $(filter cuda,$(DEVICE)),emulat%) \
+NOT_HERE     := $(if $(SANITIZE),emulated_% $(OF_SCRIPTS)) $(if $(filter cuda,$(DEVICE)),emulat% gpu_lease) \
                 $(if $(filter emulated,$(DEVICE)),$(OVER_KERNELS))
 # ONLY="NAME ...": there are no other tests, in a build of other flags that is for these alone
 OF_TEST      := $(filter $(or $(ONLY:%=\%/%.cpp),%),$(call rooms,test/*,*.cpp))
@@ -91,6 +91,8 @@ $(BUILD)/test/cuda_graded_kernels $(CHECKS)/test/cuda_graded_kernels: | $(BUILD)
 $(BUILD)/dev/cuda_goldens $(BUILD)/test/emulator_goldens: $(BUILD)/common/test/ptx_goldens.o
 $(BUILD)/test/cuda_guard $(CHECKS)/test/cuda_guard: | $(BUILD)/dev/cuda_bench
 $(BUILD)/test/gpu_check: | $(BUILD)/dev/cuda_bench $(BUILD)/dev/cuda_goldens $(BUILD)/dev/cuda_machine
+$(BUILD)/test/gpu_lease: | $(EMULATED)/cuda_kernels $(BUILD)/dev/cuda_bench $(BUILD)/dev/cuda_goldens \
+    $(BUILD)/test/cuda_vector
 
 # Half the time to compile, and what they test is compiled in full.
 $(BUILD)/common/test/%.o: OF_TESTS = $(COLDLY) -Wno-conversion
@@ -104,5 +106,8 @@ ON_A_GPU := $(filter $(BUILD)/test/cuda_%,$(TESTS)) $(BUILD)/test/test_gpt \
             $(patsubst %,$(BUILD)/dev/cuda_%,bench goldens graded kernels machine)
 gpu-check: $(BUILD)/train_gpt $(BUILD)/tokenize $(ON_A_GPU)
 	@mkdir -p $(BIN) && cp -f $^ $(BIN)/
+# the trainer over NCCL, if this machine has its headers, beside one that starts without
+gpu-check-nccl: $(BUILD)/train_gpt
+	@mkdir -p $(BIN) && cp -f $< $(BIN)/train_gpt_nccl
 test/test_gpt: $(BUILD)/test/test_gpt FORCE
 	@cmp -s $< $@ || cp -f $< $@

@@ -2,6 +2,7 @@
 # what: every op against the CPU's, as in make test
 # limit: 65
 # quick: 35
+# lease: 20 60
 code=0
 for test in "$BIN"/cuda_*; do
     name=${test##*/}

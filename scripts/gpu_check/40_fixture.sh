@@ -2,6 +2,7 @@
 # what: the whole model against PyTorch's tensors
 # limit: 10
 # quick: 10
+# lease: 25 5
 code=0
 for precision in fp32 bf16; do
     said=$("$BIN/test_gpt" "$precision" 2>&1)

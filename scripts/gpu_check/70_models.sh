@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # what: 1558M, 350M, 774M at the largest micro-batch that fits
 # limit: 90
+# lease: 42 88
 source scripts/gpu_check/train.sh
 code=0
 for model in gpt2_1558M gpt2_350M gpt2_774M; do

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # what: SmolLM2 135M and Qwen3 0.6B by AdamW, simple by Muon with documents apart
 # limit: 55
+# lease: 44 48
 source scripts/gpu_check/train.sh
 code=0
 trained_if_it_fits smollm2_135M scripts/smollm2_135M.json 6 --train.batch_tokens=262144 \

@@ -2,21 +2,41 @@
 # Sourced by parts that train, on tokens in GPT-2's range: files of this repository, each a document.
 #
 #     trained NAME CONFIG STEPS [OPTION ...]      a run in $WORK/NAME; its figures as a result
+#
+# TINY=1: a rehearsal, of the smallest model of each kind and a few steps.
 make_tokens() {
-    local files
+    local files vocab=4096
     [ ! -e "$WORK/text_train_000000.bin" ] || return 0
     mapfile -d '' files < <(find . \( -path ./build -o -path ./packed \) -prune -o \
         \( -name '*.md' -o -name '*.cpp' -o -name '*.h' \) -print0 | sort -z)
-    "$BIN/tokenize" train --vocab=4096 --as=text --out="$WORK/tokenizer.json" "${files[@]}" >/dev/null &&
+    if [ -n "${TINY:-}" ]; then vocab=300 files=(README.md scripts/README.md); fi
+    "$BIN/tokenize" train --vocab="$vocab" --as=text --out="$WORK/tokenizer.json" "${files[@]}" >/dev/null &&
         "$BIN/tokenize" encode --tokenizer="$WORK/tokenizer.json" --as=text --out="$WORK/text" --val=0.1 \
             "${files[@]}" >/dev/null
 }
 
+# Sizes of the smallest model of a config's kind; none where the part has its own, $small. Of equal options
+# the last holds.
+tiny() {                    # CONFIG
+    [ -z "${small:-}" ] || return 0
+    echo --model.layers=1 --model.channels=64 --model.heads=2 --model.context=32 --model.vocab=512 \
+        --train.batch_tokens=64 --train.micro_batch=1
+    if grep -q '"kv_heads"' "$1"; then echo --model.kv_heads=1; fi
+    if grep -q '"head_channels"' "$1"; then echo --model.head_channels=32; fi
+    if grep -q '"ffn_channels"' "$1"; then echo --model.ffn_channels=64; fi
+}
+
 run_trainer() {             # PROGRAM NAME CONFIG STEPS [OPTION ...]
-    local program=$1 name=$2 config=$3 steps=$4
+    local program=$1 name=$2 config=$3 steps=$4 vocab=50257
     shift 4
+    if [ -n "${TINY:-}" ]; then
+        vocab=512
+        # shellcheck disable=SC2046     # options are words
+        set -- "$@" $(tiny "$config")
+    fi
     make_tokens || return 1
-    "$BIN/$program" "$config" --run.dir="$WORK/$name" --model.vocab=50257 --data.tokenizer= \
+    # shellcheck disable=SC2086     # LAUNCH is a command's words
+    ${LAUNCH:-} "$BIN/$program" "$config" --run.dir="$WORK/$name" --model.vocab="$vocab" --data.tokenizer= \
         --data.train="$WORK/text_train_*.bin" --data.val="$WORK/text_val_*.bin" --eval.every=0 \
         --sample.every=0 --checkpoint.every=0 --train.steps="$steps" --run.precision=bf16 "$@"
 }
