@@ -48,6 +48,7 @@ inline constexpr bool kThreadSanitizer = true;
 #else
 inline constexpr bool kThreadSanitizer = false;
 #endif
+inline const bool kSanitizer = kAddressSanitizer || kThreadSanitizer;
 
 // The folder of this binary's build.
 std::string build_folder();

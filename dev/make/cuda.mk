@@ -71,7 +71,8 @@ $(BUILD)/libcuda.a: $(call objects,$(KERNELS) $(EMULATOR),$(if $(SANITIZE),$(TES
 CHECKS := $(BUILD)/checks
 $(CHECKS)/%.o: EXTRA = $(EMULATE) $(WATCHED) --coverage -fprofile-update=single
 $(call compile_each,$(CHECKS))
-$(CHECKS)/libcuda.a: $(patsubst $(BUILD)/%,$(CHECKS)/%,$(call objects,$(KERNELS))) $(call objects,$(EMULATOR))
+$(CHECKS)/libcuda.a: $(patsubst $(BUILD)/%,$(CHECKS)/%,$(call objects,$(KERNELS),$(TEST_PRECISIONS))) \
+    $(call objects,$(EMULATOR))
 	@rm -f $@ && ar rcs $@ $^
 
 # A CPU build tests the trainer over the emulated kernels too: all but what is numeric is its own.

@@ -1,11 +1,12 @@
-// ZeRO stages agree, for any overlap and any placement of state.
+// ZeRO stages agree, for any overlap and any placement of state. Under a sanitizer, which takes ten times as
+// long, on fewer numbers of ranks.
 #include "test/zero.h"
 
 namespace PRECISION {
 
 TEST(stages_agree) {
     const Outcome one = run(zero_config(1, 0));
-    for (const int ranks : {2, 3, 4})
+    for (const int ranks : test::kSanitizer ? std::vector{3} : std::vector{2, 3, 4})
         for (const int micro_batch : {1, kZeroRows / ranks}) {
             std::vector<Outcome> o;
             for (int zero = 0; zero < 4; zero++) o.push_back(run(zero_config(ranks, zero, micro_batch)));
@@ -22,7 +23,7 @@ TEST(stages_agree) {
 // Shards in groups of 1, 2 or 4 of 4 ranks.
 TEST(groups_agree) {
     std::vector<Outcome> whole;
-    for (const int group : {0, 4, 2, 1})
+    for (const int group : test::kSanitizer ? std::vector{0, 2} : std::vector{0, 4, 2, 1})
         for (int zero = 0; zero < 4; zero++) {
             Config cfg = zero_config(4, zero, 3);
             cfg.parallel.zero_group = group;
@@ -36,7 +37,7 @@ TEST(groups_agree) {
 // Muon's matrices are dealt out over the shards, or with the whole state updated by every rank.
 TEST(muon_trains_the_same) {
     Outcome one;
-    for (const int ranks : {1, 2, 3}) {
+    for (const int ranks : test::kSanitizer ? std::vector{1, 3} : std::vector{1, 2, 3}) {
         std::vector<Outcome> o;
         for (int zero = 0; zero < 4; zero++) {
             Config cfg = zero_config(ranks, zero);
