@@ -53,13 +53,19 @@ def together(sources, folder, name):
     return path
 
 
+def hopper_alone(source):
+    """Whether the kernels are by wgmma, which is code of sm_90a: as in dev/make/cuda.mk"""
+    return os.path.basename(source).startswith("wgmma_")
+
+
 def compiled(nvcc, archs, source, precision, folder, kind="-c"):
     """The file with the kernels, and ptxas's output; -fatbin: without the host's code."""
     target = os.path.join(folder, f"{precision}_{os.path.basename(source)}.o")
     codes = ",".join(f"sm_{a}" for a in archs)
+    code = "arch=compute_90a,code=sm_90a" if hopper_alone(source) else f"arch=compute_80,code=[{codes}]"
     command = [nvcc, "-std=c++20", "-O3", "--expt-relaxed-constexpr", "-I.", "-DBACKEND=cuda",
                *([f"-DPRECISION={precision}"] if precision else []),
-               f"-gencode=arch=compute_80,code=[{codes}]", "-Xptxas=-v", kind, source, "-o", target]
+               f"-gencode={code}", "-Xptxas=-v", kind, source, "-o", target]
     run = subprocess.run(command, capture_output=True, text=True)
     if run.returncode:
         sys.exit(f"{' '.join(command)}\n{run.stderr}")
@@ -144,10 +150,10 @@ class Table:
         for mangled, of in rows.items():
             name = short(names[mangled])
             self.seen |= {(precision, name), family(name)}
-            registers = [of[a][0] for a in self.archs]
-            spilled, shared, stack = (max(of[a][i] for a in self.archs) for i in (1, 2, 3))
+            registers = [of[a][0] if a in of else "" for a in self.archs]
+            spilled, shared, stack = (max(of[a][i] for a in of) for i in (1, 2, 3))
             threads, least, most = self.launches.get((precision, name), (0, 0, 0))
-            warps = min(resident_warps(a, of[a][0], threads, of[a][2] + least) for a in self.archs)
+            warps = min(resident_warps(a, of[a][0], threads, of[a][2] + least) for a in of)
             dynamic = "" if not threads else f"{least}" if least == most else f"{least}-{most}"
             print(f"{precision:4} {name:50} {' '.join(f'{r:4}' for r in registers)} {warps:5} "
                   f"{threads or '':7} {shared:6} {dynamic:>13} {stack:5} {spilled:7}")
@@ -155,7 +161,7 @@ class Table:
                 self.failures.append(f"{precision} {name}: the emulation has no such function")
             self.passed += 1
             most, where, reason = SPILLS.get((precision, name), (0, (), ""))
-            for arch in self.archs:
+            for arch in of:
                 if of[arch][1] > (most if arch in where else 0):
                     self.failures.append(f"{precision} {name}: {of[arch][1]} bytes spilled on sm_{arch}")
                 elif of[arch][1]:
@@ -182,7 +188,8 @@ def main():
         print(f"this toolkit does not know {', '.join(f'sm_{a}' for a in asked if a not in archs)}")
     cuobjdump = find_cuobjdump(given.cuobjdump)
     table, hot = Table(archs), {}
-    texts = {s: open(s).read() for s in sorted(glob.glob("llmc/ops/cuda/**/*.cu", recursive=True))}
+    texts = {s: open(s).read() for s in sorted(glob.glob("llmc/ops/cuda/**/*.cu", recursive=True))
+             if 90 in archs or not hopper_alone(s)}
     numeric = {s for s in texts if "namespace PRECISION" in texts[s]}
     kernels = {s for s in texts if re.search("__global__|elementwise<", texts[s])}
     large = {s for s in numeric & kernels if "attention" in s}
@@ -190,24 +197,24 @@ def main():
         small = together(sorted(numeric & kernels - large), folder, "small.cu")
         sources = [(s, p) for s in (small, *sorted(large)) for p in ("bf16", "fp32")]
         sources += [(s, "") for s in sorted(kernels - numeric)]
-        jobs = [(p, pool.submit(compiled, nvcc, archs, s, p, folder, "-fatbin" if p == "fp32" else "-c"))
+        jobs = [(s, p, pool.submit(compiled, nvcc, archs, s, p, folder, "-fatbin" if p == "fp32" else "-c"))
                 for s, p in sources]
         others = pool.submit(compiled, nvcc, archs[:1],
                              together(sorted(texts.keys() - kernels), folder, "others.cu"), "bf16", folder)
         hosts = [pool.submit(host_errors, nvcc, s) for s in
                  sorted(f for where in HOST for f in glob.glob(where, recursive=True))]
-        for precision, job in jobs:
+        for source, precision, job in jobs:
             target, said = job.result()
             table.add(precision, said)
-            for arch in archs if cuobjdump else []:
-                codes = functions(cuobjdump, target, arch)
+            for arch in ([90] if hopper_alone(source) else archs) if cuobjdump else []:
+                codes = functions(cuobjdump, target, f"{arch}a" if hopper_alone(source) else arch)
                 table.failures += wrong_instructions(codes, arch)
                 if precision == "bf16" and arch == (90 if 90 in archs else archs[0]):
                     hot.update(codes)
         others.result()
         show_hot_loops(hot, 90 if 90 in archs else archs[0])
         table.failures += [f"{name}: no kernel has this name" for name in [*INSTRUCTIONS, *SPILLS]
-                           if name not in table.seen]
+                           if name not in table.seen and (90 in archs or "_wgmma_" not in name)]
         errors = [e for e in (job.result() for job in hosts) if e]
         print(f"{len(hosts)} files of host code, {len(errors)} with errors")
         table.failures += errors

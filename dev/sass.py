@@ -8,12 +8,15 @@ import pypi
 
 WIDE = [r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128"]
 TENSOR = [r"HMMA\.16816\.F32\.BF16", r"LDSM\.16\.M", r"LDGSTS\.E[.\w]*\.128", r"MUFU\.EX2"]
+WGMMA = [r"HGMMA\.64x\d+x16\.F32\.BF16", r"UTMALDG\.4D", r"USETMAXREG", r"MUFU\.EX2", WIDE[1]]
 INSTRUCTIONS = {                                        # by the kernel's name without its arguments
     "layernorm_forward_kernel": WIDE, "layernorm_backward_kernel": WIDE, "adamw_update_kernel": WIDE,
     "classifier_forward_backward_kernel": [*WIDE, r"LDGSTS\.E[.\w]*\.128", r"MUFU\.EX2"],
     "bias_backward_kernel": WIDE[:1], "elementwise_kernel": WIDE, "encoder_forward_kernel": WIDE,
     "attention_mma_forward_kernel": [*TENSOR, WIDE[1]], "attention_mma_keys_kernel": TENSOR,
     "attention_mma_queries_kernel": [*TENSOR, *WIDE],
+    "attention_wgmma_forward_kernel": WGMMA, "attention_wgmma_queries_kernel": WGMMA,
+    "attention_wgmma_keys_kernel": WGMMA,
     "encoder_backward_tokens_kernel": WIDE[:1], "sum_of_squares_kernel": WIDE[:1],
     "rotary_forward_kernel": WIDE, "rotary_backward_kernel": WIDE,
     "shortcut_forward_kernel": WIDE, "shortcut_backward_kernel": WIDE,
@@ -27,6 +30,9 @@ INSTRUCTIONS = {                                        # by the kernel's name w
 HOT = {
     "attention_mma_forward_kernel": ("HMMA", "tile", 1), "attention_mma_queries_kernel": ("HMMA", "tile", 1),
     "attention_mma_keys_kernel": ("HMMA", "tile", 1),
+    "attention_wgmma_forward_kernel": ("HGMMA", "tile", 1),
+    "attention_wgmma_queries_kernel": ("HGMMA", "tile", 1),
+    "attention_wgmma_keys_kernel": ("HGMMA", "tile", 1),
     "classifier_forward_backward_kernel": (r"MUFU\.EX2", "logit", 8),
 }
 SLOW = r"FSETP[.\w]* \w+, \w+, \S+, -126,"        # of exp2f, for results below 2^-126: not in these kernels

@@ -16,11 +16,15 @@ EMULATOR  :=
 SPECIFIC  := $(filter %a %f,$(GPUS))
 CODES     := compute_80$(subst $(space),,$(patsubst %,$(comma)%,$(filter-out $(SPECIFIC),$(GPUS))))
 NVCC_CODE := -std=c++20 -O3 --expt-relaxed-constexpr -I. -MMD -MP -Xcompiler -Wall,-Wextra,-fopenmp \
-             -gencode arch=compute_80,code=[$(CODES)] \
-             $(foreach a,$(SPECIFIC:sm_%=%),-gencode arch=compute_$a,code=sm_$a) $(if $(WERROR),-Werror all-warnings)
+             $(if $(WERROR),-Werror all-warnings)
+FOR_GPUS  := -gencode arch=compute_80,code=[$(CODES)] \
+             $(foreach a,$(SPECIFIC:sm_%=%),-gencode arch=compute_$a,code=sm_$a)
+# Kernels by wgmma run on Hopper alone; the variants' supports() asks for it.
+BY_WGMMA  := $(filter llmc/ops/cuda/attention/wgmma_%,$(KERNELS:%.cu=%.o))
+$(foreach p,common fp32 bf16,$(BY_WGMMA:%=$(BUILD)/$p/%)): FOR_GPUS := -gencode arch=compute_90a,code=sm_90a
 # COMPILE_KERNEL [PRECISION]
-COMPILE_KERNEL = @echo "nvcc  $<$(if $1, ($1))" && mkdir -p $(@D) && $(CCACHE) $(NVCC) $(NVCC_CODE) $(NVCCFLAGS) \
-                 $(if $1,-DPRECISION=$1) -DBACKEND=cuda -c $< -o $@
+COMPILE_KERNEL = @echo "nvcc  $<$(if $1, ($1))" && mkdir -p $(@D) && $(CCACHE) $(NVCC) $(NVCC_CODE) $(FOR_GPUS) \
+                 $(NVCCFLAGS) $(if $1,-DPRECISION=$1) -DBACKEND=cuda -c $< -o $@
 OVER_CUDA := -I$(CUDA_HOME)/include                                  # of tests and tools that call kernels
 $(of_dev): EXTRA = $(OVER_CUDA)
 $(NCCL_PARTS:%=$(BUILD)/common/%.o): EXTRA = $(NCCL_FLAGS)

@@ -72,6 +72,8 @@ void note_for_l2(const void* p, size_t bytes, bool writes) {
         turn.push_back({line, writes});
 }
 
+void end_turn_on_l2() { block.push_back({}); }
+
 void replay_block_on_l2() { blocks.push_back(std::move(block)), block.clear(); }
 
 void replay_launch_on_l2(const void* kernel) {

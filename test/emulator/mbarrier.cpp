@@ -3,7 +3,9 @@
 
 #include "llmc/base/check.h"
 #include "test/emulator/hopper.h"
+#include "test/emulator/l2.h"
 #include "test/emulator/scheduler.h"
+#include "test/emulator/settings.h"
 
 namespace emulator {
 
@@ -93,6 +95,7 @@ void arrive(uint64_t* p, unsigned bytes) {
     if (b.bytes + long(bytes) > kMostBytes)
         fail(site, "the mbarrier at byte %zu is to wait for %ld bytes: at most %ld", b.at,
              b.bytes + long(bytes), kMostBytes);
+    if (bytes && settings.l2_blocks) end_turn_on_l2();
     b.bytes += bytes;
     b.missing--;
     end_phase_if_complete(b);

@@ -10,23 +10,41 @@
 namespace PRECISION {
 namespace cuda {
 
+// Variants by wgmma, then by mma.sync.
+template <class Variants> static auto joined(const Variants& wgmma, const Variants& mma) {
+    std::vector<typename Variants::value_type> all(wgmma.begin(), wgmma.end());
+    all.insert(all.end(), mma.begin(), mma.end());
+    return all;
+}
+AttentionForwardVariants attention_forward_variants() {
+    static const auto all = joined(attention_wgmma_forward_variants(), attention_mma_forward_variants());
+    return all;
+}
+AttentionBackwardVariants attention_queries_variants() {
+    static const auto all = joined(attention_wgmma_queries_variants(), attention_mma_queries_variants());
+    return all;
+}
+AttentionBackwardVariants attention_keys_variants() {
+    static const auto all = joined(attention_wgmma_keys_variants(), attention_mma_keys_variants());
+    return all;
+}
+
 // The time that a launch cannot do without on an A100, the GPU with the most bandwidth for its products.
 static double seconds_of(const Floor& f) { return std::max(f.bytes / 2.0e12, f.mma_flops / 312e12); }
 
-// The variants for heads of d.D channels, the lowest floor first.
+// The variants for heads of d.D channels: those by wgmma, then the others, each the lowest floor first.
 template <class Variants>
 static std::vector<const typename Variants::element_type*> fitting(const Variants& variants,
                                                                    const AttentionDims& d) {
     std::vector<const typename Variants::element_type*> fit;
     for (const auto& v : variants)
         if (v.supports(d.D)) fit.push_back(&v);
-    std::stable_sort(fit.begin(), fit.end(), [&](const auto* a, const auto* b) {
-        return seconds_of(a->floor(d)) < seconds_of(b->floor(d));
-    });
+    const auto rank = [&](const auto* v) { return std::pair(!v->wgmma, seconds_of(v->floor(d))); };
+    std::stable_sort(fit.begin(), fit.end(), [&](auto* a, auto* b) { return rank(a) < rank(b); });
     return fit;
 }
 
-// The candidate's variant, by default the variant with the lowest floor; null: no variant for such heads.
+// The candidate's variant, by default the first that fits; null: no variant for such heads.
 template <class Variants>
 static auto variant_of(const Variants& variants, const Candidate* candidate, const AttentionDims& d) {
     if (candidate)

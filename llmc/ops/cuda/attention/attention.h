@@ -37,12 +37,21 @@ template <class Tensors> struct AttentionVariant {
     bool (*supports)(int D);                    // whether this rank's device can run heads of size D
     Floor (*floor)(const AttentionDims& d);     // runtime.h
     void (*run)(const Tensors& t, const AttentionDims& d);
+    bool wgmma = false;                         // Hopper's instructions: before others, whatever the floors
 };
 using AttentionForwardVariants = std::span<const AttentionVariant<AttentionForward>>;
 using AttentionBackwardVariants = std::span<const AttentionVariant<AttentionGradients>>;
-AttentionForwardVariants attention_forward_variants();      // out and lse
-AttentionBackwardVariants attention_queries_variants();     // dq and deltas
-AttentionBackwardVariants attention_keys_variants();        // dk and dv; after dq, as they read deltas
+AttentionForwardVariants attention_mma_forward_variants();      // out and lse
+AttentionBackwardVariants attention_mma_queries_variants();     // dq and deltas
+AttentionBackwardVariants attention_mma_keys_variants();        // dk and dv; after dq, as they read deltas
+// The same by wgmma, on Hopper alone.
+AttentionForwardVariants attention_wgmma_forward_variants();
+AttentionBackwardVariants attention_wgmma_queries_variants();
+AttentionBackwardVariants attention_wgmma_keys_variants();
+// Of both kinds, those by wgmma first.
+AttentionForwardVariants attention_forward_variants();
+AttentionBackwardVariants attention_queries_variants();
+AttentionBackwardVariants attention_keys_variants();
 
 }  // namespace cuda
 }  // namespace PRECISION

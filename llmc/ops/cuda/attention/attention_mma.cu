@@ -121,7 +121,7 @@ template <int M, int N, class Heads> struct Forward {
     }
     static Floor floor(const AttentionDims& d) {
         const double heads = double(d.B) * d.NH;
-        const Work work = work_on_queries<M, N>(d);
+        const Work work = work_on_queries(d, 16 * M * kWarps, 16 * M, N);
         return {.bytes = heads * (2 * (d.Tq + work.rows) * d.D * sizeof(floatX) + 4. * d.Tq),
                 .mma_flops = heads * work.pairs * 4 * d.D,
                 .at_most = d.documents.positions != nullptr};
@@ -143,7 +143,7 @@ static constexpr AttentionVariant<AttentionForward> variant(const char* name) {
     return {name, V::supports, V::floor, V::run};
 }
 
-AttentionForwardVariants attention_forward_variants() {
+AttentionForwardVariants attention_mma_forward_variants() {
     static constexpr AttentionVariant<AttentionForward> all[] = {
         variant<1, 64, HeadSizes<32, 64, 80, 96, 128>>("64x64"),
         variant<2, 64, HeadSizes<32, 64, 80, 96>>("128x64"),

@@ -204,7 +204,7 @@ template <int M, int N, class Heads> struct Queries {
     }
     static Floor floor(const AttentionDims& d) {
         const double heads = double(d.B) * d.NH;
-        const Work work = work_on_queries<M, N>(d);
+        const Work work = work_on_queries(d, 16 * M * kWarps, 16 * M, N);
         return {.bytes = heads * ((4. * d.Tq + 2 * work.rows) * d.D * sizeof(floatX) + 8. * d.Tq),
                 .mma_flops = heads * work.pairs * 6 * d.D,
                 .at_most = d.documents.positions != nullptr};
@@ -228,7 +228,7 @@ template <int M, int N, class Heads> struct Keys {
     }
     static Floor floor(const AttentionDims& d) {
         const double heads = double(d.B) * d.NH, row = double(d.D) * sizeof(floatX);
-        const Work work = work_on_keys<M, N>(d);
+        const Work work = work_on_keys(d, 16 * M * kWarps, 16 * M, N);
         return {.bytes = 4. * d.B * d.KV() * d.Tk * row + heads * work.rows * (2 * row + 8),
                 .mma_flops = heads * work.pairs * 8 * d.D,
                 .at_most = d.documents.positions != nullptr};
@@ -249,7 +249,7 @@ template <class V> static constexpr AttentionVariant<AttentionGradients> variant
     return {name, V::supports, V::floor, V::run};
 }
 
-AttentionBackwardVariants attention_queries_variants() {
+AttentionBackwardVariants attention_mma_queries_variants() {
     static constexpr AttentionVariant<AttentionGradients> all[] = {
         variant<Queries<1, 64, HeadSizes<32, 64, 80, 96>>>("64x64"),
         variant<Queries<1, 32, HeadSizes<128, 160>>>("64x32"),
@@ -258,7 +258,7 @@ AttentionBackwardVariants attention_queries_variants() {
     return all;
 }
 
-AttentionBackwardVariants attention_keys_variants() {
+AttentionBackwardVariants attention_mma_keys_variants() {
     static constexpr AttentionVariant<AttentionGradients> all[] = {
         variant<Keys<1, 64, HeadSizes<32, 64, 80, 96>>>("64x64"),
         variant<Keys<1, 32, HeadSizes<128, 160>>>("64x32"),
