@@ -35,7 +35,7 @@ ROWS, SYSTEMS = "dev/planner_rows.json", "dev/planner_systems.json"
 SHARES = [round(0.05 * i, 2) for i in range(2, 21)]
 # What attention kernels of this GPU's generation reach, where the machine file has this program's own: not
 # fitted, but FlashAttention 3's paper (arXiv 2407.08608), forward and backward at 1,024 to 4,096 tokens.
-FLASH = {"h100": 0.35}
+FLASH = {"h100": 0.35, "h200": 0.35}
 PEAK = {m["gpu"]: m["bf16_tflops"] * 1e12 for m in
         (json.load(open(path, encoding="utf-8")) for path in glob.glob("scripts/machines/*.json"))}
 

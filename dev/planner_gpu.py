@@ -4,7 +4,7 @@
 Usage: planner_gpu.py [--write]       (a part of make planner-check)
 
 The runs are those of scripts/gpu_check.sh; the machine is the GPU's file of scripts/machines/. --write puts
-the table into dev/README.md. Exit code 1: a run without a plan, an error of the step time above 15%, or
+the table into dev/README.md. Exit code 1: a run without a plan, an error of the step time above 5%, or
 memory used beyond the plan by more than a megabyte, or below the plan by more than 1%.
 """
 import argparse
@@ -59,7 +59,7 @@ def main():
             continue
         batch, p = planned
         error, memory = p["step_seconds"] / (r["ms"] / 1000) - 1, p["memory_bytes"] / 1e6
-        good &= abs(error) <= 0.15 and -1 <= memory - r["used_MB"] <= 0.01 * memory
+        good &= abs(error) <= 0.05 and -1 <= memory - r["used_MB"] <= 0.01 * memory
         lines.append(f"| {gpu} | {name} | {batch:,} | {r['micro_batch']} | "
                      f"{p['step_seconds'] * 1000:,.0f} ms | {r['ms']:,.0f} ms | {error:+.1%} | "
                      f"{r['tokens_per_s']:,.0f} | {r['mfu']:.1%} | {memory / 1000:.3f} GB | "

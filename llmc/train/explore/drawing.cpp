@@ -41,7 +41,8 @@ Json json_of(const Machine& machine) {
     Machine m = machine;
     Json::Members members;
     m.visit([&]<class T>(const char* key, const T& value) {
-        if constexpr (!std::is_same_v<T, ReachedBy>) members.emplace_back(key, value);  // for prices alone
+        constexpr bool for_prices = std::is_same_v<T, ReachedBy> || std::is_same_v<T, AttentionShares>;
+        if constexpr (!for_prices) members.emplace_back(key, value);
     });
     return members;
 }

@@ -57,8 +57,8 @@ static double share_in(const Json& v, const std::string& where) {
     return share;
 }
 
-// A share for all sizes, or {"1024": 0.5, ...}.
-static std::vector<ReachedShare> shares_in(const Json& v, const std::string& where) {
+// A share for all sizes, or {"1024": 0.5, ...}. size: what a key is, for messages.
+static std::vector<ReachedShare> shares_in(const Json& v, const std::string& where, const char* size) {
     if (v.is_number()) return {{.side = 0, .share = share_in(v, where)}};
     CHECK_INPUT(v.is_object() && !v.members().empty(),
                 "{} = {}: expected a share, or shares by size, {{\"1024\": 0.5, \"8192\": 0.7}}", where,
@@ -67,8 +67,7 @@ static std::vector<ReachedShare> shares_in(const Json& v, const std::string& whe
     for (const auto& [side, share] : v.members()) {
         const bool digits = side.find_first_not_of("0123456789") == side.npos;
         CHECK_INPUT(digits && side.size() >= 2 && side.size() <= 6 && side[0] != '0',
-                    "{}: {}: expected the side of square matrices, from 10 to 999999", where,
-                    for_message(side));
+                    "{}: {}: expected {}, from 10 to 999999", where, for_message(side), size);
         shares.push_back({.side = std::stod(side), .share = share_in(share, where + ": " + side)});
     }
     std::sort(shares.begin(), shares.end(),
@@ -83,8 +82,28 @@ static void assign(ReachedBy& to, const Json& v, const std::string& where) {
     for (const auto& [dtype, shares] : v.members()) {
         CHECK_INPUT(dtype == "bf16" || dtype == "fp32", "{}: there is no {}; expected bf16, fp32", where,
                     for_message(dtype));
-        (dtype == "bf16" ? to.bf16 : to.fp32) = shares_in(shares, where + ": " + dtype);
+        (dtype == "bf16" ? to.bf16 : to.fp32) =
+            shares_in(shares, where + ": " + dtype, "the side of square matrices");
     }
+}
+
+static bool is_stated(const AttentionShares& a) { return a.any > 0 || !a.by_head.empty(); }
+static void assign(AttentionShares& to, const Json& v, const std::string& where) {
+    to = {};
+    if (v.is_number()) {
+        to.any = share_in(v, where);
+        return;
+    }
+    CHECK_INPUT(v.is_object() && !v.members().empty(),
+                "{} = {}: expected a share, or shares by channels of a head and by context, "
+                "{{\"64\": {{\"1024\": 0.2}}}}", where, for_message(v));
+    for (const auto& [head, shares] : v.members()) {
+        const bool digits = head.find_first_not_of("0123456789") == head.npos;
+        CHECK_INPUT(digits && !head.empty() && head.size() <= 4 && head[0] != '0',
+                    "{}: {}: expected channels of a head, from 1 to 9999", where, for_message(head));
+        to.by_head.push_back({std::stoi(head), shares_in(shares, where + ": " + head, "a context")});
+    }
+    std::ranges::sort(to.by_head, {}, &AttentionShares::Head::channels);
 }
 
 // Well above every machine: a value beyond is one in another unit.
@@ -125,9 +144,9 @@ Machine parse_machine(std::string_view text, const std::string& name, const std:
                     "state every number",
                     name, key, machine_names());
     });
-    CHECK_INPUT(m.reached <= 1 && m.attention <= 1 && m.links <= 1 && m.nvls <= 1 && m.spread <= 1,
-                "{}: reached = {}, attention = {}, links = {}, nvls = {}, spread = {}: expected shares of at "
-                "most 1", name, m.reached, m.attention, m.links, m.nvls, m.spread);
+    CHECK_INPUT(m.reached <= 1 && m.links <= 1 && m.nvls <= 1 && m.spread <= 1,
+                "{}: reached = {}, links = {}, nvls = {}, spread = {}: expected shares of at most 1", name,
+                m.reached, m.links, m.nvls, m.spread);
     CHECK_INPUT(m.units <= kMostUnits, "{}: units = {}: expected multiprocessors or cores, at most {}", name,
                 m.units, kMostUnits);
     CHECK_INPUT(m.memory_gb <= kMostMemoryGb,

@@ -13,13 +13,25 @@
 
 inline namespace price {
 
-// The share of the peak rate that a product of (side, side) matrices reaches. side 0: of any large sizes.
+// The share of the peak rate that a product of (side, side) matrices reaches, or attention over `side`
+// tokens. side 0: of any large sizes.
 struct ReachedShare {
     double side, share;
 };
 // By dtype, smallest side first; empty: Machine::reached. In a file: {"bf16": 0.7, "fp32": {"1024": 0.5}}.
 struct ReachedBy {
     std::vector<ReachedShare> bf16 = {}, fp32 = {};
+};
+
+// Of causal attention, forward and backward together. In a file: 0.2, or by channels of a head and by
+// context, {"64": {"1024": 0.18, "2048": 0.24}}; smallest first.
+struct AttentionShares {
+    struct Head {
+        int channels;
+        std::vector<ReachedShare> shares;
+    };
+    double any = 0;             // where by_head is empty
+    std::vector<Head> by_head = {};
 };
 
 // Rates are of one device. 1 GB = 1e9 bytes.
@@ -31,7 +43,7 @@ struct Machine {
     double fp32_tflops = 0;  // the same of FP32 inputs (TF32 is not used)
     double reached = 0;      // share of these rates that large products reach
     ReachedBy reached_by = {};  // the same by dtype and size; empty: unknown
-    double attention = 0;    // share that causal attention reaches, forward and backward together
+    AttentionShares attention = {};  // share of the peak rate that attention reaches
     double copy_gbs = 0;     // rate of a large copy: bytes read plus bytes written
     double host_gbs = 0;     // rate between a device and its host, each way
     double launch_us = 0;    // time of an op beside its work

@@ -62,6 +62,23 @@ static double attention_peak(const Prices& p, int head_channels) {
     return 1e12 * (fast ? p.peak_tflops() : p.machine.fp32_tflops);
 }
 
+// Between two contexts by their logarithm; of the heads that a file has, the nearest.
+static double attention_share(const AttentionShares& of, const AttentionShape& a) {
+    if (of.by_head.empty()) return of.any;
+    const auto apart = [&](const AttentionShares::Head& h) {
+        return std::abs(std::log(h.channels / double(a.D)));
+    };
+    const std::vector<ReachedShare>& shares = std::ranges::min(of.by_head, {}, apart).shares;
+    const double context = a.window ? std::min(a.window, a.Tk) : a.Tk;
+    size_t next = 0;
+    while (next < shares.size() && shares[next].side < context) next++;
+    if (next == 0) return shares.front().share;
+    if (next == shares.size()) return shares.back().share;
+    const ReachedShare &below = shares[next - 1], &above = shares[next];
+    const double weight = std::log(context / below.side) / std::log(above.side / below.side);
+    return (1 - weight) * below.share + weight * above.share;
+}
+
 double seconds_of_op(const Prices& p, const Cost& cost) {
     const Machine& on = p.machine;
     const double bytes = double(cost.read + cost.written), launch = 1e-6 * on.launch_us;
@@ -77,7 +94,8 @@ double seconds_of_op(const Prices& p, const Cost& cost) {
             return std::max(full > 0 ? all * cost.flops / full : 0, moved) + behind + launch;
         }
         case Kind::Attention: {
-            const double rate = attention_peak(p, cost.attention.D) * on.attention;
+            const AttentionShape& of = cost.attention;
+            const double rate = attention_peak(p, of.D) * attention_share(on.attention, of);
             return std::max(cost.flops / rate, moved) + launch;
         }
         case Kind::Copy:

@@ -79,7 +79,7 @@ TEST(a_machine_without_a_name_is_named_by_its_file) {
         if constexpr (std::is_arithmetic_v<T>)
             if (value > 0) keys += fmt::format(",\n\"{}\": {}", key, value);
     });
-    const std::string path = written("{" + keys.substr(1) + "}");
+    const std::string path = written("{\"attention\": 0.2" + keys + "}");
     EXPECT(machine_of({.gpu = "", .file = path}).gpu == "GPU of " + path, "%s", path.c_str());
 }
 
@@ -90,6 +90,18 @@ TEST(a_share_is_reached_by_dtype_and_size) {
     EXPECT(by.bf16.size() == 2 && by.bf16[0].side == 1024 && by.bf16[0].share == 0.4 &&
            by.bf16[1].side == 8192 && by.bf16[1].share == 0.7, "%zu sizes", by.bf16.size());
     EXPECT(by.fp32.size() == 1 && by.fp32[0].side == 0 && by.fp32[0].share == 0.9, "%zu", by.fp32.size());
+}
+
+// What a file says replaces the whole of its machine's in the table.
+TEST(a_share_of_attention_is_by_head_and_context) {
+    const auto of = [](const std::string& text) {
+        return machine_of({.gpu = "h100", .file = written(R"({"attention": )" + text + "}")}).attention;
+    };
+    const AttentionShares by = of(R"({"128": 0.3, "64": {"2048": 0.2, "1024": 0.1}})");
+    EXPECT(by.any == 0 && by.by_head.size() == 2 && by.by_head[0].channels == 64 &&
+           by.by_head[0].shares.size() == 2 && by.by_head[0].shares[0].side == 1024 &&
+           by.by_head[1].shares[0].share == 0.3, "%zu heads", by.by_head.size());
+    EXPECT(of("0.25").any == 0.25 && of("0.25").by_head.empty());
 }
 
 // --help says of cluster.file which settings are no keys.

@@ -4,7 +4,8 @@
 // 1 TFLOP/s of which products reach half and attention a quarter; 2 GB/s; 10 us for a launch.
 static Prices paper_machine() {
     Prices p = slow_machine();
-    p.machine.reached = 0.5, p.machine.attention = 0.25, p.machine.copy_gbs = 2, p.machine.host_gbs = 0.5;
+    p.machine.reached = 0.5, p.machine.attention = {.any = 0.25};
+    p.machine.copy_gbs = 2, p.machine.host_gbs = 0.5;
     p.machine.launch_us = 10;
     return p;
 }
@@ -70,6 +71,22 @@ TEST(attention_without_tensor_cores_takes_the_rate_of_fp32) {
     for (const int D : {72, 256}) EXPECT_NEAR(seconds(D), 1e9 / 0.025e12, 1e-12);
     p.machine.any_size = 1;
     EXPECT_NEAR(seconds(72), 1e9 / 0.25e12, 1e-12);
+}
+
+// By the nearest head, and by the context or the window, between two by their logarithm.
+TEST(attention_takes_the_rate_of_its_head_and_context) {
+    Prices p = paper_machine();
+    p.machine.attention = {.by_head = {{64, {{1024, 0.1}, {4096, 0.2}}}, {128, {{0, 0.4}}}}};
+    const auto share = [&](int D, int T, int window) {
+        const Cost cost = {.name = "attention", .kind = Kind::Attention,
+                           .attention = {.Tq = T, .Tk = T, .D = D, .window = window}, .flops = 1e9};
+        return 1e9 / (seconds_of_op(p, cost) - kLaunch) / 1e12;
+    };
+    for (const auto& [D, T, window, wanted] :
+         {std::tuple{64, 512, 0, 0.1}, {64, 1024, 0, 0.1}, {64, 2048, 0, 0.15}, {64, 4096, 0, 0.2},
+          {64, 65536, 0, 0.2}, {64, 4096, 2048, 0.15}, {32, 4096, 0, 0.2}, {80, 1024, 0, 0.1},
+          {96, 1024, 0, 0.4}, {160, 1024, 0, 0.4}})
+        EXPECT_NEAR(share(D, T, window), wanted, 1e-9);
 }
 
 // A copy reads on one side what it writes on the other.

@@ -13,7 +13,7 @@ inline Prices slow_machine() {
                  .bf16_tflops = 1,
                  .fp32_tflops = 1,
                  .reached = 1,
-                 .attention = 1,
+                 .attention = {.any = 1},
                  .copy_gbs = 1,
                  .host_gbs = 1,
                  .launch_us = 0,
