@@ -3,7 +3,8 @@
 #
 #     scripts/gpu_check.sh --run [--quick] [--only=PART,PART]     in under 8 minutes; --quick: under 2
 #     scripts/gpu_check.sh --lease                                in one call of nine minutes, from a pack
-#     scripts/gpu_check.sh --pack                                 build/gpu_check: what --run needs elsewhere
+#     scripts/gpu_check.sh --pack                                 build/gpu_check: what --run needs elsewhere;
+#                                                                 ARCH=90: for that kind of GPU alone
 #     scripts/gpu_check.sh --list                                 the parts
 #
 # --run uses the binaries of a pack, or builds for this machine's GPU. --run needs a driver and the CUDA

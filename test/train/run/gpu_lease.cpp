@@ -120,3 +120,14 @@ TEST(processes_that_train_otherwise_are_noticed) {
     const Ran ran = processes(bin, made("wrong_work"), "tp");
     EXPECT(ran.code == 1 && has(ran.out, "\"equal\": false"), "exit %d: %s", ran.code, ran.out.c_str());
 }
+
+// For the trainer over NCCL, on a machine whose only NCCL is PyTorch's.
+TEST(nccl_of_wheels_is_found) {
+    const std::string parts = made("nccl_of_wheels"), lib = parts + "/site/nvidia/nccl/lib";
+    std::filesystem::create_directories(lib);
+    write(lib + "/libnccl.so.2", "");
+    write(parts + "/10_path.sh", "# limit: 20\n" R"(echo "= {\"path\": \"${LD_LIBRARY_PATH:-}\"}")");
+    const Ran ran = test::run("PYTHONPATH=" + parts + "/site BIN=" + parts + " scripts/gpu_check.sh --run " +
+                              "--parts=" + parts + " --results=" + parts + "/results.json");
+    EXPECT(ran.code == 0 && has(read(parts + "/results.json"), lib), "%s", ran.out.c_str());
+}
