@@ -5,6 +5,9 @@ NCCL_PARTS := $(addprefix llmc/comm/transport/,nccl nccl_meet nccl_times nccl_ve
 of_tests   = $(foreach p,common fp32 bf16,$(patsubst test/%.cpp,$(BUILD)/$p/test/%.o,$(wildcard $1)))
 of_dev     = $(patsubst dev/%.cpp,$(BUILD)/common/dev/%.o,$(wildcard dev/cuda_*.cpp))
 
+BY_WGMMA   = $(foreach p,fp32 bf16,$(addprefix $(BUILD)/$p/,$(filter \
+             llmc/ops/cuda/attention/wgmma_%,$(KERNELS:%.cu=%.o))))
+
 ifeq ($(DEVICE),cuda)
 # Compiled once, to the PTX of compute_80, and from that assembled for each GPU the toolkit knows. The PTX goes
 # along for those that come later. 90a, 100f: code of that GPU, or family, alone, from PTX of its own.
@@ -20,8 +23,7 @@ NVCC_CODE := -std=c++20 -O3 --expt-relaxed-constexpr -I. -MMD -MP -Xcompiler -Wa
 FOR_GPUS  := -gencode arch=compute_80,code=[$(CODES)] \
              $(foreach a,$(SPECIFIC:sm_%=%),-gencode arch=compute_$a,code=sm_$a)
 # Kernels by wgmma run on Hopper alone; the variants' supports() asks for it.
-BY_WGMMA  := $(filter llmc/ops/cuda/attention/wgmma_%,$(KERNELS:%.cu=%.o))
-$(foreach p,common fp32 bf16,$(BY_WGMMA:%=$(BUILD)/$p/%)): FOR_GPUS := -gencode arch=compute_90a,code=sm_90a
+$(BY_WGMMA): FOR_GPUS := -gencode arch=compute_90a,code=sm_90a
 # COMPILE_KERNEL [PRECISION]
 COMPILE_KERNEL = @echo "nvcc  $<$(if $1, ($1))" && mkdir -p $(@D) && $(CCACHE) $(NVCC) $(NVCC_CODE) $(FOR_GPUS) \
                  $(NVCCFLAGS) $(if $1,-DPRECISION=$1) -DBACKEND=cuda -c $< -o $@
@@ -39,6 +41,7 @@ COMPILE_KERNEL = $(call COMPILE,$1)
 $(foreach p,common fp32 bf16,$(KERNELS:%.cu=$(BUILD)/$p/%.o) $(EMULATOR:%.cpp=$(BUILD)/$p/%.o)) \
     $(call of_tests,test/emulated/*.cpp) $(of_dev) \
     $(BUILD)/common/test/ptx_goldens.o: EXTRA = $(EMULATE)
+$(BY_WGMMA): EXTRA += -Wno-psabi                                     # of maps as parameters
 $(BUILD)/common/test/emulator/planted.o: EXTRA = $(EMULATE) $(WATCHED)
 # Ranges of profilers need one real header, where there is a CUDA toolkit.
 NVTX      := $(if $(wildcard $(CUDA_HOME)/include/nvtx3/nvToolsExt.h),-idirafter $(CUDA_HOME)/include)

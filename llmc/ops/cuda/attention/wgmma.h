@@ -14,10 +14,6 @@
 #include "llmc/ops/cuda/ptx_hopper.h"
 #include "llmc/ops/cuda/tensor_map.h"
 
-#ifdef CUDA_EMU
-#pragma GCC diagnostic ignored "-Wpsabi"            // of maps as parameters, aligned to 128 bytes
-#endif
-
 namespace PRECISION {
 namespace cuda {
 

@@ -68,7 +68,7 @@ static __device__ __forceinline__ void produce_tiles(KeysTiles<D>& at_block, con
     }
 }
 
-// By a warp: lse and delta of the same queries. Behind the last query: weights of exp2(-inf).
+// By a warp: lse and delta of the same queries. Behind the last query rows are zeros, whatever the weight.
 template <int D, bool Bounded>
 static __device__ __forceinline__ void produce_statistics(KeysTiles<D>& at_block, const float* lse,
                                                           const float* deltas, const AttentionDims& d,
@@ -86,7 +86,7 @@ static __device__ __forceinline__ void produce_statistics(KeysTiles<D>& at_block
             for (int t = threadIdx.x % 32; t < N; t += 32) {
                 const size_t query = at.statistics(d, order, i) + j * N + t;
                 const bool real = j * N + t < d.Tq;
-                to[t] = real ? lse[query] * kLog2e : INFINITY;
+                to[t] = real ? lse[query] * kLog2e : 0;
                 to[N + t] = real ? deltas[query] : 0;
             }
             __syncwarp();

@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "llmc/ops/cuda/attention/attention.h"
+#include "llmc/ops/cuda/tensor_map.h"
+#include "llmc/ops/cuda/tuning/workload.h"
 #include "llmc/ops/gpu_rows.h"
 #include "test/cuda_attention.h"
 
@@ -30,8 +32,47 @@ TEST(skipped_tiles_are_not_computed) {
     const int seen = expect_counts(cuda::attention_forward_variants(), 2) +
                      expect_counts(cuda::attention_queries_variants(), 3) +
                      expect_counts(cuda::attention_keys_variants(), 4);
-    // one of 30 wants more shared memory than sm_120 has
-    EXPECT(sizeof(floatX) == 2 ? seen >= 29 : seen == 0, "%d variants and head sizes", seen);
+    // one of 30 wants more shared memory than sm_120 has; six are by wgmma
+    const int expected = cuda_device().arch == 90 ? 36 : 29;
+    EXPECT(sizeof(floatX) == 2 ? seen >= expected : seen == 0, "%d variants and head sizes", seen);
+}
+
+// Code of sm_90a runs on Hopper alone, and is the first choice there.
+TEST(hopper_alone_takes_wgmma) {
+    for (const int arch : {80, 86, 89, 90, 100, 103, 120})
+        for (const int D : {32, 64, 80, 96, 128, 160})
+            for (const auto op :
+                 {cuda::Op::AttentionForward, cuda::Op::AttentionQueries, cuda::Op::AttentionKeys}) {
+                const int before = std::exchange(cuda_device().arch, arch);
+                const size_t shared = std::exchange(cuda_device().shared_limit, 227 << 10);
+                const auto candidates = cuda::candidates_of({op, {1, 256, 1, D}});
+                cuda_device().arch = before, cuda_device().shared_limit = shared;
+                const bool expected = arch == 90 && (D == 64 || D == 128);
+                for (size_t i = 0; i < candidates.size(); i++)
+                    EXPECT(candidates[i].kernel.starts_with("wgmma") == (expected && i == 0),
+                           "sm_%d, heads of %d: candidate %zu is %s", arch, D, i,
+                           candidates[i].kernel.c_str());
+                EXPECT(candidates.empty() == (sizeof(floatX) != 2));
+            }
+}
+
+// A map is made once, and again for another pointer or shape.
+TEST_IF(sizeof(floatX) == 2, maps_are_kept_by_pointer_and_shape) {
+    const OnDevice<floatX> memory{std::vector<floatX>(1 << 15)};
+    const cuda::HeadTensor first = {memory, 64, 2, 8, 2, 256};
+    std::vector<CUtensorMap> maps = {cuda::tensor_map(first, 64), cuda::tensor_map(first, 128)};
+    const auto another = [&](auto change) {
+        cuda::HeadTensor t = first;
+        change(t);
+        maps.push_back(cuda::tensor_map(t, 64));
+    };
+    another([](auto& t) { t.first += 128; }), another([](auto& t) { t.D = 128; });
+    another([](auto& t) { t.heads = 1; }), another([](auto& t) { t.T = 7; });
+    another([](auto& t) { t.B = 1; }), another([](auto& t) { t.stride = 384; });
+    for (size_t i = 0; i < maps.size(); i++)
+        for (size_t j = 0; j < i; j++)
+            EXPECT(memcmp(&maps[i], &maps[j], sizeof maps[i]) != 0, "maps %zu and %zu are one", i, j);
+    EXPECT(&cuda::tensor_map(first, 64) == &cuda::tensor_map(first, 64), "made twice");
 }
 
 // Plans price heads of other sizes as FP32's.
