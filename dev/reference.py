@@ -11,7 +11,7 @@
 The fixture holds what float64 computes: logits, losses, gradients and ten steps of AdamW; and how far
 the same computation is off when all that a run in bf16 or fp32 stores is rounded to that format at random
 (error.bf16.grad.wte: largest and root mean square of the difference, for each part of a fused matrix). That
-is the unit of the tolerances in test/model/test_gpt.cpp.
+is the unit of the tolerances in test/model/test_gpt.cpp. fp8.*: by run.products=fp8's products.
 """
 from show_help import show_help
 
@@ -28,6 +28,8 @@ from array import array
 
 import torch
 import torch.nn.functional as F
+
+from reference_fp8 import fp8_linear
 
 PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../test/data/gpt_reference.safetensors")
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "I32": torch.int32}
@@ -85,8 +87,8 @@ def attention(q, k, v, dtype):
     return (q @ k.transpose(2, 3) / math.sqrt(q.shape[3])).masked_fill(future, -math.inf).softmax(-1) @ v
 
 
-def forward(p, tokens, layers, heads, dtype=None):
-    """Logits (B, T, V). Matrices are (out, in); qkv is packed [Q|K|V]."""
+def forward(p, tokens, layers, heads, dtype=None, linear=F.linear):
+    """Logits (B, T, V). Matrices are (out, in); qkv is packed [Q|K|V]. linear: of blocks."""
     B, T = tokens.shape
     C = p["wte"].shape[1]
     s = lambda x: Stored.apply(x, dtype) if dtype else x
@@ -94,13 +96,13 @@ def forward(p, tokens, layers, heads, dtype=None):
     x = s(p["wte"][tokens] + p["wpe"][:T])
     for i in range(layers):
         h = f"h.{i}."
-        qkv = s(F.linear(norm(x, h + "ln1"), p[h + "qkvw"], p[h + "qkvb"]))
+        qkv = s(linear(norm(x, h + "ln1"), p[h + "qkvw"], p[h + "qkvb"]))
         q, k, v = (t.view(B, T, heads, C // heads).transpose(1, 2) for t in qkv.split(C, dim=2))
         y = s(attention(q, k, v, dtype).transpose(1, 2).reshape(B, T, C))
-        x = s(x + (s(F.linear(y, p[h + "attprojw"])) + p[h + "attprojb"]))
-        pre = s(F.linear(norm(x, h + "ln2"), p[h + "fcw"], p[h + "fcb"]))
+        x = s(x + (s(linear(y, p[h + "attprojw"])) + p[h + "attprojb"]))
+        pre = s(linear(norm(x, h + "ln2"), p[h + "fcw"], p[h + "fcb"]))
         act = s(F.gelu(pre, approximate="tanh"))
-        x = s(x + (s(F.linear(act, p[h + "fcprojw"])) + p[h + "fcprojb"]))
+        x = s(x + (s(linear(act, p[h + "fcprojw"])) + p[h + "fcprojb"]))
     return s(F.linear(norm(x, "lnf"), p["wte"]))
 
 
@@ -127,7 +129,7 @@ def initial(rng):
 # ---------------------------------------------------------------------------------------------------------
 # ten steps
 
-def train(init, tokens, dtype=None):
+def train(init, tokens, dtype=None, linear=F.linear):
     """With a dtype: master weights are FP32, and the model uses master weights rounded to the dtype."""
     master = {k: v.double().requires_grad_() for k, v in init.items()}
     groups = [{"params": [v for v in master.values() if (v.dim() == 2) == matrix],
@@ -136,7 +138,7 @@ def train(init, tokens, dtype=None):
     out = {"loss": [], "norm": []}
     for step, batch in enumerate(tokens.long()):
         p = {k: (v.detach().to(dtype or v.dtype).double()).requires_grad_() for k, v in master.items()}
-        logits = forward(p, batch[:, :-1], DIMS["layers"], DIMS["heads"], dtype)
+        logits = forward(p, batch[:, :-1], DIMS["layers"], DIMS["heads"], dtype, linear)
         loss = F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
         loss.backward()
         norm = math.sqrt(sum(float(v.grad.square().sum()) for v in p.values()))
@@ -175,11 +177,11 @@ def fixture():
     out = {**exact, "lr": torch.tensor(LR, dtype=torch.float64)}
     for name, dtype in (("bf16", torch.bfloat16), ("fp32", torch.float32)):
         out.update({f"error.{name}.{k}": v for k, v in errors(exact, init, tokens, dtype).items()})
-    return {**out, **{"init." + k: v for k, v in init.items()}, "tokens": tokens}
+    fp8 = {"fp8." + k: v for k, v in train(init, tokens, linear=fp8_linear).items() if k in ("loss", "norm")}
+    return {**out, **fp8, **{"init." + k: v for k, v in init.items()}, "tokens": tokens}
 
 
-# ---------------------------------------------------------------------------------------------------------
-# safetensors
+# ------ safetensors
 
 def write(path, tensors, metadata):
     names = {t: d for d, t in DTYPES.items()}
@@ -205,8 +207,6 @@ def read(path):
     part = lambda e: torch.frombuffer(data[slice(*e["data_offsets"])], dtype=DTYPES[e["dtype"]])
     return {k: part(e).view(e["shape"]) for k, e in header.items()}, metadata
 
-
-# ---------------------------------------------------------------------------------------------------------
 
 def check(now, then):
     """Inputs have to be equal; results may differ as the order of sums does."""

@@ -62,7 +62,8 @@ static const Precision& precision_of(Config& cfg, bool goes_on) {
     const bool fast = std::string_view(built_device) == "cuda" || bf16_is_fast();
     if (saved.origin) cfg.run.precision = saved.origin->settings.run.precision;
     if (cfg.run.precision == RunPrecision::Auto)
-        cfg.run.precision = fast ? RunPrecision::Bf16 : RunPrecision::Fp32;
+        cfg.run.precision = fast || cfg.run.products == ProductKind::Fp8 ? RunPrecision::Bf16
+                                                                         : RunPrecision::Fp32;
     std::string names = "auto";
     for (const Precision& p : precisions)
         if (names += std::string(", ") + p.name; cfg.run.precision.text() == p.name) return p;
@@ -128,6 +129,7 @@ static int run(Options& options) {
     if (const auto& to = options.export_to; to && cfg.run.precision != RunPrecision::Fp64 &&
         !(format_of(*to)->writes_bf16 && cfg.run.precision == RunPrecision::Bf16))
         cfg.run.precision = RunPrecision::Fp32;
+    if (options.export_to) cfg.run.products = ProductKind::Bf16;            // nothing is multiplied
     if (options.export_to && launcher().world == 1) cfg.parallel = {};      // a checkpoint loads on any mesh
     if (options.plan) {
         check_processes(cfg, "--plan");

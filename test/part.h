@@ -44,6 +44,7 @@ struct Whole {
     BlockTensors<real> block_grads(int l) { return bind_block(grad(layout.block(l)), l, layout); }
     FinalTensors<real> final_grads() { return bind_final(grad(layout.final), layout); }
     HeadTensors<real> head_grads() { return {grad(layout.wte), nullptr}; }
+    uint64_t version() const { return 1; }
     void done_embed() {}
     void done_block(int) {}
     void done_final() {}

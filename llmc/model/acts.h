@@ -64,12 +64,33 @@ inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
     return rows;
 }
 
+inline bool is_shared(const ActRow& row, Recompute level) {
+    return !row.always_own && level >= row.shared_from;
+}
+
+inline size_t streams_of(const ActRow& row, const BlockActs& a) {
+    return row.x == &BlockActs::in && a.receives ? 2 : 1;
+}
+
 // Asks the arena for the activations of the blocks and micro-batches that are alive at once, one entry of
 // `acts` each. REQUIRES: `acts` does not move until allocate().
-void add_block_acts(ArenaOf arena, std::vector<BlockActs>& acts, const Dims& d, size_t N, size_t n,
-                    Recompute level);
+inline void add_block_acts(ArenaOf arena, std::vector<BlockActs>& acts, const Dims& d, size_t N,
+                           size_t n, Recompute level) {
+    for (const ActRow& row : block_acts(d, N, n)) {
+        const std::string name = std::string("activations: ") + row.name;
+        for (size_t l = 0; l < (is_shared(row, level) ? 1 : acts.size()); l++)
+            if (row.x) arena.add(name, &(acts[l].*row.x), row.count * streams_of(row, acts[l]));
+            else arena.add(name, &(acts[l].*row.s), row.count);
+    }
+}
 
 // After allocate(): points shared entries at one buffer.
-void share_block_acts(std::vector<BlockActs>& acts, const Dims& d, Recompute level);
+inline void share_block_acts(std::vector<BlockActs>& acts, const Dims& d, Recompute level) {
+    for (const ActRow& row : block_acts(d, 1, 1))
+        for (size_t l = 1; is_shared(row, level) && l < acts.size(); l++)
+            if (row.x) acts[l].*row.x = acts[0].*row.x;
+            else acts[l].*row.s = acts[0].*row.s;
+    for (BlockActs& a : acts) a.kv = a.qkv;
+}
 
 }  // namespace PRECISION::model

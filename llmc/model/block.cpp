@@ -20,10 +20,22 @@ struct Call {
     const int C = d.C, A = d.A, F = d.F, W = d.W;
     const size_t nC = size_t(n) * size_t(C);
     const Activation f = d.kind.activation;
+    const LinearCall product = {s.inputs, tp, N};
     const bool whole = block.level == Recompute::Block;     // recomputation has just gathered h1 and h2
 
     // -----------------------------------------------------------------------------------------------------
     // arguments of ops
+
+    // The matrices. Biases of attproj and fcproj are terms of the returned Stream.
+    const CodedMatrix* codes_of(CodedMatrix BlockCodes::* matrix) const {
+        return s.codes ? &(s.codes->*matrix) : nullptr;
+    }
+    Linear wqkv() const { return {w.qkvw, w.qkvb, C, W, Split::Rows, codes_of(&BlockCodes::qkvw)}; }
+    Linear wattproj() const {
+        return {w.attprojw, nullptr, A, C, Split::Cols, codes_of(&BlockCodes::attprojw)};
+    }
+    Linear wfc() const { return {w.fcw, w.fcb, C, d.P(), Split::Rows, codes_of(&BlockCodes::fcw)}; }
+    Linear wfcproj() const { return {w.fcprojw, nullptr, F, C, Split::Cols, codes_of(&BlockCodes::fcprojw)}; }
 
     // Rows of the cache before the window of a single query, in whole blocks of keys, which attention skips.
     int unseen() const {
@@ -110,7 +122,7 @@ struct Call {
         }
         ops::layernorm_forward(norm1(in), mine, C);
         a.h1 = tp.all_gather(s.h, a.ln1, nC);
-        ops::matmul_forward(a.qkv, a.h1, w.qkvw, w.qkvb, N, C, W);
+        product.forward(a.qkv, a.h1, wqkv());
         if (w.wve) ops::values_forward(values(a.qkv, a.h1));
         if (d.kind.rotary()) ops::rotary_forward(rotary());
     }
@@ -122,7 +134,7 @@ struct Call {
     }
 
     Stream attention_out() const {
-        ops::matmul_forward(s.r, a.atty, w.attprojw, nullptr, N, A, C);
+        product.forward(s.r, a.atty, wattproj());
         return {.x = a.x, .r = tp.reduce_scatter(s.slice, s.r, nC), .bias = w.attprojb};
     }
 
@@ -130,7 +142,7 @@ struct Call {
         ops::bias_backward(dw.attprojb, dx, mine, C);
         const floatX* dout = tp.all_gather(s.dh, dx, nC);
         ops::matmul_backward_weight(dw.attprojw, dout, a.atty, N, A, C);
-        ops::matmul_backward_input(s.datty, dout, w.attprojw, N, A, C);
+        product.backward_input(s.datty, dout, wattproj());
         ops::attention_backward({.dq = s.dqkv, .dk = s.dqkv + A, .dv = s.dqkv + A + d.K,
                                  .dout = s.datty, .out = a.atty, .lse = a.lse,
                                  .q = a.qkv, .k = a.qkv + A, .v = a.qkv + A + d.K},
@@ -138,7 +150,7 @@ struct Call {
         if (d.kind.rotary()) ops::rotary_backward(s.dqkv, dw.qnw, dw.knw, rotary());
         const floatX* h = whole ? a.h1 : tp.all_gather(s.h, a.ln1, nC);
         ops::matmul_backward_weight_bias(dw.qkvw, dw.qkvb, s.dqkv, h, N, C, W);
-        ops::matmul_backward_input(s.dh, s.dqkv, w.qkvw, N, C, W);
+        product.backward_input(s.dh, s.dqkv, wqkv());
         if (w.wve) values_backward(dw, h);
         ops::layernorm_backward(dx, dw.ln1w, dw.ln1b, tp.reduce_scatter(s.slice, s.dh, nC),
                                 norm1({.x = a.x}), mine, C);
@@ -158,11 +170,11 @@ struct Call {
     void feed_forward(Stream in) const {
         ops::layernorm_forward(norm2(in), mine, C);
         a.h2 = tp.all_gather(s.h2 ? s.h2 : s.h, a.ln2, nC);
-        ops::matmul_activation_forward(a.act, a.pre, a.h2, w.fcw, w.fcb, f, N, C, F);
+        product.forward(a.act, a.pre, a.h2, wfc(), f, F);
     }
 
     Stream feed_forward_out() const {
-        ops::matmul_forward(s.r, a.act, w.fcprojw, nullptr, N, F, C);
+        product.forward(s.r, a.act, wfcproj());
         const floatX* bias = w.fcprojb ? s.bias : nullptr;
         if (bias) ops::copy(s.bias, w.fcprojb, size_t(C));      // read when these weights may be gone
         return {.x = a.x1, .r = tp.reduce_scatter(s.slice, s.r, nC), .bias = bias};
@@ -174,10 +186,10 @@ struct Call {
         const floatX* dout = tp.all_gather(s.dh, dx, nC);
         ops::matmul_backward_weight(dw.fcprojw, dout, a.act, N, F, C);
         floatX* dact = a.act;                                   // read for the last time
-        ops::matmul_activation_backward_input(s.dpre, dact, dout, w.fcprojw, a.pre, f, N, F, C);
+        product.backward_input(s.dpre, dact, dout, wfcproj(), a.pre, f);
         const floatX* h = whole ? a.h2 : tp.all_gather(s.h, a.ln2, nC);
         ops::matmul_backward_weight_bias(dw.fcw, dw.fcb, s.dpre, h, N, C, P);
-        ops::matmul_backward_input(s.dh, s.dpre, w.fcw, N, C, P);
+        product.backward_input(s.dh, s.dpre, wfc());
         ops::layernorm_backward(dx, dw.ln2w, dw.ln2b, tp.reduce_scatter(s.slice, s.dh, nC),
                                 norm2({.x = a.x1}), mine, C);
     }

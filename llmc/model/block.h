@@ -13,6 +13,7 @@
 // two gathers more in backward, of inputs kept as slices; recomputation, if any, does these two.
 #pragma once
 #include "llmc/model/acts.h"
+#include "llmc/model/linear.h"
 #include "llmc/model/params.h"
 #include "llmc/model/score_pass.h"
 #include <span>
@@ -77,6 +78,8 @@ struct BlockScratch {
     floatX* datty;    // (N, A)
     floatX* dpre;     // (N, P)
     real* dgates;     // (N, KV)     with value embeddings
+    InputCodes inputs;                      // with run.products = fp8
+    const BlockCodes* codes;                // of the block's matrices; null: products in floatX
 };
 void add_block_scratch(ArenaOf arena, BlockScratch& s, const Dims& d, size_t N, size_t n, bool backward,
                        Recompute level, const Axis& tp);

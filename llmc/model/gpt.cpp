@@ -1,5 +1,6 @@
 #include "llmc/model/gpt.h"
 
+#include "llmc/model/act_spreads.h"
 #include "llmc/model/rotary_table.h"
 
 namespace PRECISION::inline model {
@@ -17,6 +18,7 @@ Gpt::Gpt(const GptShape& s, const Axis& axis, const Part& p, const std::vector<i
     for (size_t c = 0; c < buffers.size(); c++)
         for (int i = 0; i < buffers[c]; i++, first += size_t(p.chunks[c].end - p.chunks[c].begin))
             acts[first].receives = !p.chunks[c].embeds;
+    coded.slots.resize(size_t(s.coded_blocks));
     if (p.first) embedded.resize(size_t(buffers.front()));
     if (p.last) head.resize(size_t(buffers.back()));
 }
@@ -64,6 +66,10 @@ void Gpt::add_to(ArenaOf arena) {
     add_block_acts(arena, acts, d, N, n, shape.backward ? shape.level : Recompute::Block);
     add_rotary_table(arena, &block.rotary_table, d);
     add_block_scratch(arena, scratch, d, N, n, shape.backward, shape.level, tp);
+    if (shape.coded_blocks) {
+        add_input_codes(arena, scratch.inputs, d, N, tp);
+        coded.add_to(arena.of(Purpose::Weights), d);
+    }
     for (EmbedActs& a : embedded) add_embed_acts(arena, "norm of the embedding", a, d, n);
     for (HeadActs& a : head) add_head_acts(arena, "final norm", a, d, n);
     arena.add("stream to the next stage", &sent, sends ? message_count(tokens) : 0);
@@ -95,6 +101,24 @@ void Gpt::begin_step() {
 void Gpt::end_step(real* dwte) {
     if (apart) ops::accumulate(dwte, dtokens, size_t(d.Vp) * size_t(d.C));
     apart = false;
+}
+
+// Right after the block's forward: at each level of recomputation its buffers still hold its own values.
+void Gpt::add_spreads(const BlockActs& a, const Stream& out, int layer, int N) {
+    const size_t stream = size_t(Slice(tp, N).mine) * size_t(d.C), rows = size_t(N);
+    const struct { const floatX* values; size_t count; } measured[] = {
+        {a.x, stream}, {a.ln1, stream}, {a.atty, rows * size_t(d.A)}, {a.x1, stream}, {a.ln2, stream},
+        {a.act, rows * size_t(d.F)}, {out.r, stream}};
+    static_assert(std::size(measured) == std::size(kSpreadsOfBlock));
+    Spread* to = spreads + size_t(layer) * std::size(kSpreadsOfBlock);
+    for (const auto& m : measured) ops::spread_of_stored(to++, m.values, m.count);
+}
+
+void Gpt::add_spreads(const HeadActs& a, int N) {
+    const size_t stream = size_t(Slice(tp, N).mine) * size_t(d.C);
+    Spread* const to = spreads + size_t(d.L) * std::size(kSpreadsOfBlock);
+    ops::spread_of_stored(to, a.xf, stream);
+    ops::spread_of_stored(to + 1, a.lnf, stream);
 }
 
 }  // namespace PRECISION::model

@@ -6,6 +6,7 @@
 //     embed(), block(l), final(), head()              weights; a block's, valid until the next block(l)
 //     embed_grads(), block_grads(l), final_grads(), head_grads()      where to add gradients
 //     done_embed(), done_block(l), done_final(), done_head()          this micro-batch's gradients are done
+//     version()                                       another number after each change of weights
 //
 // No floor below train/ knows of data parallelism, and no call is virtual. l: number of a block of this rank.
 // The matrix of a tied head is wte. Chunks that embed call embed(), chunks that end call final() and head().
@@ -37,6 +38,7 @@ struct GptShape {
     Recompute level = Recompute::None;
     bool backward = true;
     bool apart = true;    // gradients as Gpt::kApart says
+    int coded_blocks = 0; // blocks whose matrices have FP8 codes at once (linear.h); 0: products in floatX
 
     int N() const { return B * here(); }
 };
@@ -69,6 +71,7 @@ struct Gpt {
     std::vector<EmbedActs> embedded;      // per buffer of the chunk that embeds
     std::vector<HeadActs> head;           // per buffer of the chunk that ends
     BlockScratch scratch;
+    CodedBlocks coded;
     floatX* sent;         // the message after a chunk that does not end
     floatX* logits;       // (logit_rows, Vp)
     real* stats;          // (tp, logit_rows, 3)    of each slice of a row of logits; tp > 1
@@ -127,6 +130,12 @@ struct Gpt {
 
 private:
     BlockActs& of(int l, int buffer);       // activations of a block
+    // A block's weights, with their codes in `scratch`.
+    template <class W> BlockWeights weights_of(W& weights, int l) {
+        const BlockWeights w = weights.block(l);
+        scratch.codes = coded.of(l, w, weights.version(), d, scratch.inputs, tp);
+        return w;
+    }
     Span span(const Batch& b, int l, const floatX* x0) const {
         return {.B = b.B, .T = b.T, .window = d.kind.window(part.layers[size_t(l)]),
                 .documents = b.documents, .tokens = b.tokens, .x0 = x0};
@@ -188,8 +197,8 @@ template <class W> void Gpt::forward(W& weights, const Batch& b, int c, int buff
 
     for (int l = chunk.begin; l < chunk.end; l++) {
         const Walking at(&Walk::block, part.layers[size_t(l)]);
-        stream = block.forward(weights.block(l), of(l, buffer), stream, scratch,
-                               span(b, l, x0(b, c, buffer)));
+        const BlockWeights w = weights_of(weights, l);
+        stream = block.forward(w, of(l, buffer), stream, scratch, span(b, l, x0(b, c, buffer)));
         if (spreads) add_spreads(of(l, buffer), stream, part.layers[size_t(l)], b.N());
     }
 
@@ -255,7 +264,7 @@ template <class W> void Gpt::backward(W& weights, const Batch& b, real dloss, in
 
     for (int l = chunk.end - 1; l >= chunk.begin; l--) {
         const Walking at(&Walk::block, part.layers[size_t(l)]);
-        const BlockWeights w = weights.block(l);
+        const BlockWeights w = weights_of(weights, l);
         const Span at_l = span(b, l, x0(b, c, buffer));
         block.recompute(w, of(l, buffer), scratch, at_l);
         block.backward(w, weights.block_grads(l), of(l, buffer), dx, dx + nC, scratch, at_l);

@@ -45,6 +45,7 @@ struct Watched {
     auto embed_grads() const { return zero.embed_grads(); }
     auto head_grads() const { return zero.head_grads(); }
     auto final_grads() const { return zero.final_grads(); }
+    uint64_t version() const { return zero.version(); }
     void done_embed() { zero.done_embed(); }
     void done_head() { zero.done_head(); }
     void done_final() { zero.done_final(); }

@@ -61,6 +61,7 @@ template <class E> std::vector<E> values_of() {
 
 enum class RunDevice : uint8_t { Auto, Cpu, Cuda, Emulated };
 enum class RunPrecision : uint8_t { Auto, Bf16, Fp32, Fp64 };
+enum class ProductKind : uint8_t { Bf16, Fp8 };
 enum class RowKind : uint8_t { Stream, Documents };
 enum class NormKind : uint8_t { LayerNorm, RmsNorm };
 enum class PositionKind : uint8_t { Learned, Rope };
@@ -86,6 +87,7 @@ inline constexpr int kGateInputs = 12;      // channels that the gates of value 
 
 constexpr const char* words_of(RunDevice) { return "auto|cpu|cuda|emulated"; }
 constexpr const char* words_of(RunPrecision) { return "auto|bf16|fp32|fp64"; }
+constexpr const char* words_of(ProductKind) { return "bf16|fp8"; }
 constexpr const char* words_of(RowKind) { return "stream|documents"; }
 constexpr const char* words_of(NormKind) { return "layernorm|rmsnorm"; }
 constexpr const char* words_of(PositionKind) { return "learned|rope"; }

@@ -21,6 +21,7 @@ struct RunConfig {
     std::string dir = "runs/default";
     Choice<RunDevice> device = RunDevice::Auto;
     Choice<RunPrecision> precision = RunPrecision::Auto;
+    Choice<ProductKind> products = ProductKind::Bf16;
     int64_t seed = 1;
     int threads = 0;
     double hang_timeout = 0;
@@ -30,6 +31,8 @@ struct RunConfig {
         f("seed", seed, "of initialisation, order of the data and sampling", at_least(0));
         f("device", device, "auto: what the program was built for");
         f("precision", precision, "of weights and activations; auto: what the machine is fast at");
+        f("products", products, "fp8: blocks multiply weights with activations in E4M3 and with gradients in "
+          "E5M2; bf16: in run.precision, whichever it is");
         f("threads", threads, "CPU threads of a rank; 0: all cores of the machine over its ranks",
           range(0, 4096));
         f("hang_timeout", hang_timeout, "seconds without progress that count as a hang; 0: five times the "
@@ -274,6 +277,9 @@ void check_mesh(const Config& cfg, int ranks);
 // Why `ranks` ranks cannot form these axes for this model; empty: they can.
 std::string mesh_mistake(const ParallelConfig& p, const ModelConfig& m, int ranks);
 
+// Why run.products = fp8 does not go with the precision or the sizes; empty: it does.
+std::string fp8_mistake(const Config& cfg);
+
 // Whether train.batch_tokens divide into equally many micro-batches on each of dp data-parallel ranks.
 // micro_batch: sequences; 0: not chosen yet, and counts as one sequence.
 bool batch_divides(const Config& cfg, int dp, int micro_batch);
@@ -282,17 +288,6 @@ int64_t rows_of_step(const Config& cfg, int dp);
 int64_t micros_of_step(const Config& cfg, int dp);
 // Exit code 78 where batch_divides() is false; the message names the nearest multiples.
 void check_batch(const Config& cfg, int dp, int micro_batch);
-
-// Names of a model's sizes in some file, for messages.
-struct ShapeKeys {
-    const char *layers = "model.layers", *heads = "model.heads", *channels = "model.channels",
-               *context = "model.context", *vocab = "model.vocab";
-};
-// Why the limits of the settings exclude the shape; empty: the shape is valid. REQUIRES: vocab is resolved.
-std::string wrong_shape(const ModelConfig& shape, const ShapeKeys& keys);
-// Why rules between the settings of the model exclude m; empty: m is valid. REQUIRES: each setting is within
-// its own limits.
-std::string wrong_model(const ModelConfig& m, const ShapeKeys& keys);
 
 // Every value as JSON, in the order of visit.
 std::string to_json(const Config& cfg);

@@ -119,4 +119,15 @@ inline ModelConfig with_sizes(ModelConfig m) {
     return m;
 }
 
+// Names of a model's sizes in some file, for messages.
+struct ShapeKeys {
+    const char *layers = "model.layers", *heads = "model.heads", *channels = "model.channels",
+               *context = "model.context", *vocab = "model.vocab";
+};
+// Why the limits of the settings exclude the shape; empty: the shape is valid. REQUIRES: vocab is resolved.
+std::string wrong_shape(const ModelConfig& shape, const ShapeKeys& keys);
+// Why rules between the settings of the model exclude m; empty: m is valid. REQUIRES: each setting is within
+// its own limits.
+std::string wrong_model(const ModelConfig& m, const ShapeKeys& keys);
+
 }  // namespace config

@@ -7,6 +7,7 @@
 #include "llmc/base/config/fields.h"
 #include "llmc/base/console.h"
 #include "llmc/base/host/version.h"
+#include "llmc/base/numbers/fp8.h"
 
 inline namespace config {
 
@@ -191,12 +192,39 @@ std::string mesh_mistake(const ParallelConfig& p, const ModelConfig& m, int rank
     return "";
 }
 
+std::string fp8_mistake(const Config& c) {
+    const bool other = c.run.precision == RunPrecision::Fp32 || c.run.precision == RunPrecision::Fp64;
+    if (c.run.products != ProductKind::Fp8) return "";
+    if (other)
+        return fmt::format("run.products = fp8 with run.precision = {}: FP8 products have weights and "
+                           "activations in bf16; set run.precision to bf16, or run.products to bf16",
+                           c.run.precision.text());
+    const ModelConfig m = with_sizes(c.model);
+    const int tp = c.parallel.tp, heads = m.heads / tp * m.head_channels;
+    const int qkv = heads + 2 * (m.kv_heads / tp) * m.head_channels;
+    const struct { const char* setting; int size; bool cut; const char* what; } sizes[] = {
+        {"model.channels", m.channels, false, "channels"},
+        {"model.head_channels", heads, true, "channels of heads"},
+        {"model.head_channels", qkv, true, "channels of queries, keys and values"},
+        {"model.ffn_channels", m.ffn_channels / tp, true, "feed-forward channels"},
+        {"model.context", m.context, false, "tokens in a row"}};
+    for (const auto& [setting, size, cut, what] : sizes)
+        if (size % kFp8Unit)
+            return fmt::format("run.products = fp8: {} {}{}, expected a multiple of {}; change {}{}, or set "
+                               "run.products to bf16", size, what,
+                               cut && tp > 1 ? fmt::format(" on each rank of parallel.tp = {}", tp) : "",
+                               kFp8Unit, setting, cut && tp > 1 ? " or parallel.tp" : "");
+    return "";
+}
+
 void check_mesh(const Config& c, int ranks) {
     Config copy = c;
     check_parallel(copy);
     const std::string mistake = mesh_mistake(c.parallel, c.model, ranks);
     CHECK_INPUT(mistake.empty(), "{}", mistake);
     check_batch(c, mesh_shape(c.parallel, ranks).dp, c.train.micro_batch);
+    const std::string no_fp8 = fp8_mistake(c);
+    CHECK_INPUT(no_fp8.empty(), "{}", no_fp8);
     CHECK_INPUT(
         c.parallel.reduce_dtype == ReduceDtype::Fp32 || c.run.precision != RunPrecision::Fp64,
         "parallel.reduce_dtype = {}: with run.precision = fp64 gradients travel in fp64; leave it at fp32",

@@ -23,6 +23,7 @@ struct Fp8Format {
 inline constexpr Fp8Format fp8_formats[] = {{3, 7, 448, 0x1p-6f, 0x1p-9f},
                                             {2, 15, 57344, 0x1p-14f, 0x1p-16f}};
 inline constexpr uint8_t kFp8Nan = 0x7f;
+inline constexpr int kFp8Unit = 16;     // sizes of products of FP8 are multiples of this, as cuBLASLt wants
 
 // The code of x: rounded to nearest, ties to even. Numbers beyond the largest and infinities get the largest;
 // NaN gets kFp8Nan.

@@ -9,15 +9,17 @@
 //
 // largest() leaves an amax for each of kFp8Parts runs of the elements: quantize() reads them all.
 //
-// REQUIRES: rows, columns, N, C and OC are multiples of kFp8Unit, as cuBLASLt wants.
+// REQUIRES: on GPUs rows, columns, N, C and OC are multiples of kFp8Unit.
 
-inline constexpr int kFp8Unit = 16, kFp8Parts = 256;
+inline constexpr int kFp8Parts = 256;
 
 struct Fp8Matrix {
     uint8_t* codes;         // (rows, columns)
     float* inverse;         // 1 / scale, on the device
     Fp8 format;
 };
+
+std::string no_fp8();       // why this device has no products of FP8; empty: it has
 
 // NaN where a run has NaN.
 void largest(float* amaxes,         // (kFp8Parts)

@@ -67,7 +67,9 @@ void print_header(const Config& cfg, const StartInfo& info, const std::string& o
     say_warmup(cfg);
     print("memory  {} planned{}\n", human_bytes(double(info.plan_bytes)),
           info.world > 1 ? " on the fullest rank" : "");
-    if (info.peak_tflops > 0) print("matmul  {} TFLOP/s at most\n", shown_rate(info.peak_tflops));
+    const bool fp8 = cfg.run.products == ProductKind::Fp8;
+    const char* const of = fp8 ? " in bf16, of which mfu is a share; FP8 products are faster" : "";
+    if (info.peak_tflops > 0) print("matmul  {} TFLOP/s at most{}\n", shown_rate(info.peak_tflops), of);
     else print("matmul  of unknown rate: no mfu, unless log.peak_tflops gives it\n");
     if (cfg.sample.every > 0 && cfg.data.tokenizer.empty())
         print("samples none: they need data.tokenizer (sample.every=0 leaves them out)\n");

@@ -112,7 +112,8 @@ std::vector<Config> candidates_of(const Config& cfg, int ranks, const Machine& m
     for (const ParallelConfig& p : meshes_of(c.parallel, ranks, machine)) {
         c.parallel = p;
         if (p.tp > 1 && !ffn_fits(cfg.model, p.tp, kDescribedGpu.product_unit())) continue;
-        if (mesh_mistake(p, c.model, ranks).empty()) add_candidates(all, c, ranks, machine);
+        if (mesh_mistake(p, c.model, ranks).empty() && fp8_mistake(c).empty())
+            add_candidates(all, c, ranks, machine);
     }
     return all;
 }

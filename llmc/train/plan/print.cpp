@@ -105,12 +105,21 @@ static std::string goodput_text(const Estimate& e) {
                        human_seconds(trained * g.restarts), human_seconds(trained * g.repeated), stragglers);
 }
 
+// Of run.products = fp8: the rate of its products, and of what mfu is a share.
+static std::string fp8_text(const Estimate& e, const Machine& machine) {
+    if (e.cfg.run.products != ProductKind::Fp8) return "";
+    const std::string peak = "; mfu is a share of BF16's rate\n";
+    if (machine.fp8_tflops > 0)
+        return fmt::format("  FP8 products at {:g} TFLOP/s{}", machine.fp8_tflops, peak);
+    return "  FP8 products are priced at BF16's rate, as the machine states no fp8_tflops" + peak;
+}
+
 std::string time_text(const Estimate& e, const Machine& machine) {
     const RunCost run = cost_of(e, machine);
     std::string text =
         fmt::format("step on {} {}: {} tokens/s, mfu {}\n", counted(e.ranks, "rank"), "of " + machine.gpu,
                     grouped(std::llround(e.tokens_per_second())), percent(e.mfu));
-    text += table(rows_of_step(e), "lrr");
+    text += table(rows_of_step(e), "lrr") + fp8_text(e, machine);
     if (e.ranks > 1)
         text += fmt::format("  communication beside ops: {}\n", human_seconds(e.step.by_kind.hidden));
     text += fmt::format("run of {}: {}", counted(e.cfg.train.steps, "step"), human_seconds(run.seconds));

@@ -110,8 +110,8 @@ static void assign(AttentionShares& to, const Json& v, const std::string& where)
 static constexpr int kMostUnits = 65536;
 
 static bool may_be_unknown(std::string_view key) {
-    for (const char* free : {"watts", "dollars_per_hour", "nvls", "rails", "pod_gpus", "reached_by",
-                             "spread", "any_size"})
+    for (const char* free : {"watts", "dollars_per_hour", "fp8_tflops", "nvls", "rails", "pod_gpus",
+                             "reached_by", "spread", "any_size"})
         if (key == free) return true;
     return false;
 }

@@ -41,6 +41,7 @@ struct Machine {
     double memory_gb = 0;
     double bf16_tflops = 0;  // dense matrix products with FP32 sums, as the maker states
     double fp32_tflops = 0;  // the same of FP32 inputs (TF32 is not used)
+    double fp8_tflops = 0;   // the same of FP8 codes; 0: unknown, and FP8 products are priced as BF16's
     double reached = 0;      // share of these rates that large products reach
     ReachedBy reached_by = {};  // the same by dtype and size; empty: unknown
     AttentionShares attention = {};  // share of the peak rate that attention reaches
@@ -79,6 +80,7 @@ struct Machine {
         f("memory_gb", memory_gb);
         f("bf16_tflops", bf16_tflops);
         f("fp32_tflops", fp32_tflops);
+        f("fp8_tflops", fp8_tflops);
         f("reached", reached);
         f("reached_by", reached_by);
         f("attention", attention);
@@ -121,7 +123,7 @@ void take_costs(Machine& m, const ClusterConfig& c);
 
 // text: JSON of the file `name`. The file's keys change a machine of the table: the one that the key "gpu"
 // names, else `gpu`. A file of a machine outside the table states every number except watts,
-// dollars_per_hour, nvls, rails, pod_gpus, reached_by, spread and any_size.
+// fp8_tflops, dollars_per_hour, nvls, rails, pod_gpus, reached_by, spread and any_size.
 Machine parse_machine(std::string_view text, const std::string& name, const std::string& gpu = "");
 
 }  // namespace price

@@ -52,8 +52,9 @@ static double slower_than_tiles(const Prices& p, double side) {
     return (1 - weight) * at(below) + weight * at(above);
 }
 
-static double product_seconds(const Prices& p, double batch, double m, double n, double k) {
-    const double peak = 1e12 * p.peak_tflops(), slower = slower_than_tiles(p, std::cbrt(m * n * k));
+static double product_seconds(const Prices& p, double batch, double m, double n, double k, bool fp8) {
+    const double stated = fp8 && p.machine.fp8_tflops > 0 ? p.machine.fp8_tflops : p.peak_tflops();
+    const double peak = 1e12 * stated, slower = slower_than_tiles(p, std::cbrt(m * n * k));
     return tiled_seconds(batch, m, n, k, peak / slower, p.machine.units);
 }
 
@@ -89,7 +90,7 @@ double seconds_of_op(const Prices& p, const Cost& cost) {
             const ProductShape& of = cost.product;
             const double m = of.m, n = of.n, k = of.k;
             const double batch = std::max(1, of.batch), full = 2.0 * batch * m * n * k;
-            const double all = product_seconds(p, batch, m, n, k);
+            const double all = product_seconds(p, batch, m, n, k, of.fp8);
             const double behind = double(cost.passes) / (1e9 * on.copy_gbs);
             return std::max(full > 0 ? all * cost.flops / full : 0, moved) + behind + launch;
         }

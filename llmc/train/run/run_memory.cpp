@@ -29,6 +29,12 @@ static size_t bytes_to_tune(const Walk& step, size_t scratch) {
     return tensors ? tensors + scratch + 4096 : 0;        // and whole pages
 }
 
+// 0: without FP8. Where weights are gathered block by block, so are their codes.
+static int coded_blocks(const Config& cfg, const Shards& shards) {
+    if (cfg.run.products != ProductKind::Fp8) return 0;
+    return shards.sharding.weights ? 1 : int(shards.layout.block_at.size());
+}
+
 static void check_sizes(const Config& cfg, int tp) {
     if (ops::target().backend != Target::Cuda || ops::target().any_size) return;
     const std::string wrong = wrong_on_gpus(cfg.model, tp);
@@ -40,7 +46,8 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
       shards(dims_of(cfg, cfg.model.vocab, mesh.tp), part_of(cfg, stage), mesh, shard_options(cfg, mesh)),
       zero(shards, cfg.parallel.overlap),
       gpt({.d = shards.d, .B = micro_batch, .T = cfg.model.context, .level = cfg.memory.recompute,
-           .backward = cfg.train.steps > 0}, mesh.tp, part_of(cfg, stage), stage.buffers),
+           .backward = cfg.train.steps > 0, .coded_blocks = coded_blocks(cfg, shards)}, mesh.tp,
+          part_of(cfg, stage), stage.buffers),
       pipeline(cfg, mesh, stage, gpt, zero) {
     check_sizes(cfg, mesh.tp.size);
     zero.add_weights_to(arena);
@@ -204,6 +211,8 @@ void Model::allocate() {
     comm::idle_barrier();
     allocated = true;
     ops::open_device();
+    const std::string no_fp8 = gpt.shape.coded_blocks ? ops::no_fp8() : "";
+    CHECK_INPUT(no_fp8.empty(), "run.products = fp8: {}; set run.products to bf16", no_fp8);
     arena.allocate(allocate_tensors, free_tensors);
     if (host.bytes()) host.allocate(ops::host_allocate, ops::host_free);
     comm::idle_barrier();

@@ -26,7 +26,8 @@ static bool changes_math(const Field& f, const Config& saved, const Config& now)
     const std::string path = f.path();
     const bool trains = saved.train.steps > 0 && now.train.steps > 0;
     if (path == "train.steps") return trains && now.optimizer.schedule != LrSchedule::Constant;
-    return path == "run.seed" || path == "run.precision" || path == "train.batch_tokens";
+    return path == "run.seed" || path == "run.precision" || path == "run.products" ||
+           path == "train.batch_tokens";
 }
 
 // What a run reads through a setting, in a checkpoint and now.

@@ -87,6 +87,7 @@ struct Shards {
     real* grads = nullptr;                                 // whole, or of blocks shards: sharding.grads
     std::vector<StateSlot> state;                          // whole, or shards: sharding.state
     bool stale = true;                                     // gathered copies of weights are older than params
+    uint64_t version = 1;                                  // of params: rises with each change
 
     Shards(const Dims& dims, const Part& part, const Mesh& mesh, const ShardOptions& options);
     Shards(const Shards&) = delete;
@@ -122,7 +123,10 @@ struct Shards {
         const auto slot = std::ranges::find(state, true, &StateSlot::weights);
         return slot != state.end() && slot->memory ? &*slot : nullptr;
     }
-    void weights_changed() { stale = true; }       // call after a write to params
+    void weights_changed() {                               // call after a write to params
+        stale = true;
+        version++;
+    }
 
     // ---- owners: several ranks have equal elements, and one of them owns an element. The owner counts the
     // element in sums over the model, gives it to other ranks and saves it.

@@ -220,7 +220,7 @@ void Zero::after_update(int b) {
 
 void Zero::end_update() {
     finish_gather();
-    shards.stale = true;
+    shards.weights_changed();
 }
 
 // ---------------------------------------------------------------------------------------------------------

@@ -68,6 +68,8 @@ struct Zero {
         return bind_block(at, l, layout);
     }
 
+    uint64_t version() const { return shards.version; }
+
     void done_embed() {}
     void done_head() {}
     void done_final() {}

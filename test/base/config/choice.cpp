@@ -31,6 +31,7 @@ TEST(words_of_models_are_in_the_order_of_their_values) {
 TEST(words_are_in_the_order_of_their_values) {
     using enum RunDevice;
     expect_words({Auto, Cpu, Cuda, Emulated}, "auto|cpu|cuda|emulated");
+    expect_words({ProductKind::Bf16, ProductKind::Fp8}, "bf16|fp8");
     expect_words({RunPrecision::Auto, RunPrecision::Bf16, RunPrecision::Fp32, RunPrecision::Fp64},
                  "auto|bf16|fp32|fp64");
     expect_words({LrSchedule::Cosine, LrSchedule::Linear, LrSchedule::Wsd, LrSchedule::Constant},

@@ -19,6 +19,19 @@ static void refused(const string& args, std::vector<string> words, string config
         EXPECT(has(ran.err, w), "%s: no '%s' in '%s'", args.c_str(), w.c_str(), ran.err.c_str());
 }
 
+// One line with the setting to change, in runs as in plans.
+TEST(fp8_products_are_refused_where_they_cannot_be) {
+    const string fp8 = "--run.products=fp8 --run.precision=bf16 ";
+    refused("--run.products=fp8", {"run.products = fp8", "run.precision = fp32", "run.products to bf16"});
+    refused(fp8 + "--run.precision=fp64 --plan", {"run.precision = fp64", "run.products to bf16"});
+    refused(fp8 + "--model.channels=72", {"72 channels", "multiple of 16", "model.channels"});
+    refused(fp8 + "--model.ffn_channels=120", {"120 feed-forward channels", "model.ffn_channels"});
+    refused(fp8 + "--model.context=24 --train.batch_tokens=96", {"24 tokens in a row", "model.context"});
+    refused(fp8 + "--model.ffn_channels=240 --parallel.tp=2 --parallel.ranks=2",
+            {"120 feed-forward channels on each rank of parallel.tp = 2", "or parallel.tp"});
+    refused("--run.products=fp16", {"run.products", "bf16, fp8"});
+}
+
 TEST(mistakes_in_settings) {
     refused("--optimizer.lrr=1", {"optimizer.lrr", "optimizer.lr"});
     refused("--train.steps=many", {"train.steps", "many"});

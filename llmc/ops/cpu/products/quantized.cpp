@@ -68,6 +68,8 @@ static floatX* decode(floatX* values, const Fp8Matrix& m, size_t count) {
     return values + count;
 }
 
+std::string no_fp8() { return ""; }
+
 void matmul_fp8(floatX* out, const Fp8Matrix& x, const Fp8Matrix& w, const floatX* bias, int N, int C,
                 int OC) {
     if (walked(matmul_fp8_cost, x.format, N, C, OC, bias != nullptr)) return;

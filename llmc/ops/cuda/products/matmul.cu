@@ -200,6 +200,13 @@ void matmul_backward_weight_batch(real* dw, const floatX* dout, const floatX* x,
     run(Op::Weight, N, C, OC, {.out = dw, .left = dout, .right = x}, count);
 }
 
+std::string no_fp8() {
+    const int arch = cuda_device().arch;
+    if (arch >= 89) return "";
+    return fmt::format("{} has compute capability {}.{}, products of FP8 need 8.9", device_name(), arch / 10,
+                       arch % 10);
+}
+
 void matmul_fp8(floatX* out, const Fp8Matrix& x, const Fp8Matrix& w, const floatX* bias, int N, int C,
                 int OC) {
     CHECK(C % kFp8Unit == 0 && OC % kFp8Unit == 0 && N % kFp8Unit == 0,

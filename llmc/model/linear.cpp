@@ -1,0 +1,104 @@
+#include "llmc/model/linear.h"
+
+#include <algorithm>
+
+namespace PRECISION::inline model {
+
+// ---------------------------------------------------------------------------------------------------------
+// codes
+
+// The matrices of a block that have codes, a row each.
+struct CodedRow {
+    CodedMatrix BlockCodes::* codes;
+    floatX* BlockTensors<floatX>::* w;
+    int rows, columns;
+};
+static std::vector<CodedRow> coded_rows(const Dims& d) {
+    using B = BlockCodes;
+    using W = BlockTensors<floatX>;
+    return {{&B::qkvw, &W::qkvw, d.W, d.C},
+            {&B::attprojw, &W::attprojw, d.C, d.A},
+            {&B::fcw, &W::fcw, d.P(), d.C},
+            {&B::fcprojw, &W::fcprojw, d.C, d.F}};
+}
+
+void add_input_codes(ArenaOf arena, InputCodes& s, const Dims& d, size_t N, const Axis& tp) {
+    const int widest = std::max({d.C, d.A, d.W, d.F, d.P()});
+    arena.add("FP8 codes of a product's input", &s.codes, N * size_t(widest));
+    arena.add("FP8 codes of a product's input", &s.amaxes, size_t(tp.size) * size_t(ops::kFp8Parts));
+    arena.add("FP8 codes of a product's input", &s.inverse, 1);
+}
+
+// x (rows, columns). cut: x is a rank's part of a tensor, whose largest element is some rank's.
+static void quantize(const ops::Fp8Matrix& to, uint8_t* transposed, const floatX* x, int rows, int columns,
+                     bool cut, float* amaxes, const Axis& tp) {
+    constexpr size_t parts = size_t(ops::kFp8Parts);
+    float* const own = amaxes + size_t(tp.index) * parts;
+    ops::largest(own, x, size_t(rows) * size_t(columns));
+    const float* const all = cut ? tp.all_gather(amaxes, own, parts) : own;
+    ops::quantize(to, transposed, x, all, ops::kFp8Parts * (cut ? tp.size : 1), rows, columns);
+}
+
+void CodedBlocks::add_to(ArenaOf weights, const Dims& d) {
+    for (Slot& slot : slots)
+        for (const CodedRow& row : coded_rows(d)) {
+            CodedMatrix& m = slot.codes.*row.codes;
+            const size_t count = size_t(row.rows) * size_t(row.columns);
+            weights.add("FP8 codes of weights", &m.w.codes, count);
+            weights.add("FP8 codes of weights", &m.transposed.codes, count);
+            weights.add("FP8 codes of weights", &m.w.inverse, 1);
+        }
+}
+
+const BlockCodes* CodedBlocks::of(int l, const BlockTensors<floatX>& w, uint64_t version, const Dims& d,
+                                  const InputCodes& s, const Axis& tp) {
+    if (slots.empty()) return nullptr;
+    Slot& slot = slots[size_t(l) % slots.size()];
+    if (slot.block == l && slot.version == version) return &slot.codes;
+    for (const CodedRow& row : coded_rows(d)) {
+        CodedMatrix& m = slot.codes.*row.codes;
+        m.transposed.inverse = m.w.inverse;
+        quantize(m.w, m.transposed.codes, w.*row.w, row.rows, row.columns, true, s.amaxes, tp);
+    }
+    slot.block = l;
+    slot.version = version;
+    return &slot.codes;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// products
+
+// x (N, columns) as codes, until the next product.
+static ops::Fp8Matrix coded(const LinearCall& call, const floatX* x, int columns, Fp8 format, bool cut) {
+    const ops::Fp8Matrix to = {.codes = call.inputs.codes, .inverse = call.inputs.inverse, .format = format};
+    quantize(to, nullptr, x, call.N, columns, cut, call.inputs.amaxes, call.tp);
+    return to;
+}
+
+void LinearCall::forward(floatX* out, const floatX* x, const Linear& l) const {
+    if (!l.codes) return ops::matmul_forward(out, x, l.w, l.bias, N, l.C, l.OC);
+    ops::matmul_fp8(out, coded(*this, x, l.C, Fp8::E4M3, l.split == Split::Cols), l.codes->w, l.bias, N, l.C,
+                    l.OC);
+}
+
+void LinearCall::forward(floatX* act, floatX* pre, const floatX* x, const Linear& l, Activation f,
+                         int F) const {
+    if (!l.codes) return ops::matmul_activation_forward(act, pre, x, l.w, l.bias, f, N, l.C, F);
+    forward(pre, x, l);
+    ops::activation_forward(act, pre, f, N, F);
+}
+
+void LinearCall::backward_input(floatX* dx, const floatX* dout, const Linear& l) const {
+    if (!l.codes) return ops::matmul_backward_input(dx, dout, l.w, N, l.C, l.OC);
+    ops::matmul_fp8(dx, coded(*this, dout, l.OC, Fp8::E5M2, l.split == Split::Rows), l.codes->transposed,
+                    nullptr, N, l.OC, l.C);
+}
+
+void LinearCall::backward_input(floatX* dpre, floatX* dact, const floatX* dout, const Linear& l,
+                                const floatX* pre, Activation f) const {
+    if (!l.codes) return ops::matmul_activation_backward_input(dpre, dact, dout, l.w, pre, f, N, l.C, l.OC);
+    backward_input(dact, dout, l);
+    ops::activation_backward(dpre, dact, pre, f, N, l.C);
+}
+
+}  // namespace PRECISION::model

@@ -1,0 +1,75 @@
+// A matrix of a block and its products with activations and gradients, in floatX or by FP8 codes.
+//
+// run.products = fp8, per tensor and with the scale of the tensor at hand:
+//
+//     out = x w^T            x and w in E4M3
+//     dx = dout w            dout in E5M2, w in E4M3
+//     dw += dout^T x         in floatX: ops::matmul_backward_weight()
+//
+// Matrices of weights are coded once a step, in both layouts. Activations and gradients are coded before each
+// product. A scale is that of the whole tensor: where tp cuts the tensor, its ranks gather their amaxes. So
+// codes are the same on every mesh.
+#pragma once
+#include <vector>
+
+#include "llmc/comm/axis.h"
+#include "llmc/model/params.h"
+#include "llmc/ops/arena.h"
+#include "llmc/ops/ops.h"
+
+namespace PRECISION::inline model {
+
+struct CodedMatrix { ops::Fp8Matrix w, transposed; };       // (OC, C), (C, OC): one scale
+struct BlockCodes { CodedMatrix qkvw, attprojw, fcw, fcprojw; };
+
+// Buffers for the codes of a product's input. Without run.products = fp8 all null.
+struct InputCodes {
+    uint8_t* codes;         // (N, the widest input)
+    float* amaxes;          // (tp, ops::kFp8Parts)
+    float* inverse;         // (1)
+};
+void add_input_codes(ArenaOf arena, InputCodes& s, const Dims& d, size_t N, const Axis& tp);
+
+// The matrix of a linear layer and how tp cuts it: Rows, so its output, or Cols, so its input.
+struct Linear {
+    const floatX *w, *bias;         // (OC, C); (OC), or null
+    int C, OC;                      // of this rank
+    Split split;
+    const CodedMatrix* codes;       // null: products in floatX
+};
+
+// What a product needs beside its tensors.
+struct LinearCall {
+    const InputCodes& inputs;
+    const Axis& tp;
+    int N;
+
+    // out (N, OC) = x w^T + bias
+    void forward(floatX* out, const floatX* x, const Linear& l) const;
+    // act (N, F) = f(pre), pre (N, OC) = x w^T + bias
+    void forward(floatX* act, floatX* pre, const floatX* x, const Linear& l, Activation f, int F) const;
+    // dx (N, C) = dout w
+    void backward_input(floatX* dx, const floatX* dout, const Linear& l) const;
+    // dpre: gradient of pre given dact (N, C) = dout w
+    void backward_input(floatX* dpre, floatX* dact, const floatX* dout, const Linear& l, const floatX* pre,
+                        Activation f) const;
+};
+
+// The codes of weights: of all blocks of a rank, or, where weights are gathered block by block, of the block
+// in use.
+struct CodedBlocks {
+    struct Slot {
+        BlockCodes codes = {};
+        int block = -1;
+        uint64_t version = 0;       // of the weights that were coded
+    };
+    std::vector<Slot> slots;        // block l is in slot l % slots
+
+    void add_to(ArenaOf weights, const Dims& d);
+    // The codes of block l, made where the slot has others; null without slots. version changes when weights
+    // do.
+    const BlockCodes* of(int l, const BlockTensors<floatX>& w, uint64_t version, const Dims& d,
+                         const InputCodes& s, const Axis& tp);
+};
+
+}  // namespace PRECISION::model
