@@ -227,6 +227,19 @@ TEST(sums_over_replicas_run_beside_the_backward) {
         }
 }
 
+// A tensor may fill its bucket to the end: no element is left over.
+TEST(shards_have_equal_slices_for_their_replicas) {
+    for (const int replicas : {2, 3, 6}) {
+        Config cfg = zero_config(2 * replicas, 1, 1);
+        cfg.parallel.zero_group = 2;
+        const auto mesh = described_mesh(cfg.parallel, 2 * replicas, 0);
+        const Model model(cfg, mesh->mesh, 1, false);
+        for (int b = 0; b < model.shards.layout.count(); b++)
+            EXPECT(model.mesh.replica.size == replicas && model.shards.shard(b) % size_t(replicas) == 0,
+                   "bucket %d has %zu elements for %d replicas", b, model.shards.shard(b), replicas);
+    }
+}
+
 // Stage 3 has two blocks gathered at most, evaluation and generation included: it has memory for no more, and
 // a block whose weights are asked for twice in a row is gathered once.
 TEST(two_blocks_are_gathered_at_most) {
