@@ -41,8 +41,9 @@ COMPILE_KERNEL = $(call COMPILE,$1)
 $(foreach p,common fp32 bf16,$(KERNELS:%.cu=$(BUILD)/$p/%.o) $(EMULATOR:%.cpp=$(BUILD)/$p/%.o)) \
     $(call of_tests,test/emulated/*.cpp) $(of_dev) \
     $(BUILD)/common/test/ptx_goldens.o: EXTRA = $(EMULATE)
-$(BY_WGMMA): EXTRA += -Wno-psabi                                     # of maps as parameters
-$(BUILD)/common/test/emulator/planted.o: EXTRA = $(EMULATE) $(WATCHED)
+PLANTED   := $(patsubst %,$(BUILD)/common/test/emulator/%.o,planted planted_hopper planted_wgmma)
+$(PLANTED): EXTRA = $(EMULATE) $(WATCHED)
+$(BY_WGMMA) $(PLANTED) $(call of_tests,test/emulated/emulator_hopper.cpp): EXTRA += -Wno-psabi # of maps as parameters
 # Ranges of profilers need one real header, where there is a CUDA toolkit.
 NVTX      := $(if $(wildcard $(CUDA_HOME)/include/nvtx3/nvToolsExt.h),-idirafter $(CUDA_HOME)/include)
 $(foreach p,fp32 bf16,$(BUILD)/$p/llmc/ops/cuda/timing.o) \

@@ -80,7 +80,7 @@ $(BENCHES): $(BUILD)/dev/%: $$(call objects,dev/$$*.cpp) $$(call kernels_of,$$*)
 	$(LINK)
 
 # what a test needs besides
-$(BUILD)/test/emulator_checks: $(BUILD)/common/test/emulator/planted.o
+$(BUILD)/test/emulator_checks: $(PLANTED)
 $(OVER_KERNELS:%=$(BUILD)/test/%): | $(BUILD)/train_gpt $(EMULATED)/train_gpt
 $(BUILD)/test/emulated_trainer: | $(EMULATED)/cuda_kernels
 $(foreach t,nccl nccl_faults nccl_messages walk,$(BUILD)/test/emulated_$t): $(if $(filter cpu,$(DEVICE)),$(OF_KERNELS))

@@ -4,13 +4,15 @@
 // calls the hooks here at each load and store. Two accesses to a granule, at least one a write, are ordered
 // in a thread; in a block with a __syncthreads in between; in a warp with a __syncwarp in between; and
 // between blocks, if the first block published (access, __threadfence, atomic) before an atomic of the
-// second. Other pairs race, in any order of execution here.
+// second. Other pairs race, in any order of execution here. Blocks that use Hopper's instructions have clocks
+// in place of epochs (clocks.h).
 #include "test/emulator/access.h"
 
 #include <algorithm>
 #include <unordered_map>
 
 #include "llmc/base/check.h"
+#include "test/emulator/hopper.h"
 #include "test/emulator/memory.h"
 #include "test/emulator/scheduler.h"
 #include "test/emulator/settings.h"
@@ -24,10 +26,11 @@ struct Published { uint32_t fence = 0, fence_published = 0, at = 0, acquired = 0
 static thread_local std::unordered_map<uint32_t, Published> published;     // by block of this launch
 static thread_local uint32_t clock_now = 0;
 
+uint32_t next_time() { return ++clock_now; }
 static uint32_t offset(Site site) { return uint32_t(static_cast<const char*>(site) - &__executable_start); }
-static Site site_of(const Access& a) { return &__executable_start + a.site; }
+Site site_of(const Access& a) { return &__executable_start + a.site; }
 
-static bool across_blocks(const Access& before, const Access& now, bool shared) {
+bool across_blocks(const Access& before, const Access& now, bool shared) {
     if (shared || before.run < machine->first_run || before.run > machine->last_run) return true;   // others'
     const auto p = published.find(before.run), n = published.find(now.run);
     return p != published.end() && n != published.end() && before.time <= p->second.fence_published &&
@@ -41,19 +44,27 @@ static bool in_order(const Access& before, const Access& now, bool shared) {
     return before.thread / 32 == now.thread / 32 && before.warp_epoch != now.warp_epoch;
 }
 
-static std::string thread_name(const Access& a) {
+Access access_by(unsigned agent, uint32_t count, Site site) {
+    return {machine->block.run, offset(site), ++clock_now, uint16_t(agent & 2047), 0, uint16_t(count),
+            uint16_t(count >> 16)};
+}
+
+std::string thread_name(const Access& a) {
     const Block& b = machine->block;
+    if (a.thread >= kFirstAgent) return agent_name(a);
     if (a.run != b.run) return fmt::format("a thread of another block (number {} in it)", a.thread);
     const uint3& i = b.threads[a.thread].index;
     return fmt::format("thread ({},{},{})", i.x, i.y, i.z);
 }
 
-[[noreturn]] static void race(const Thread* thread, const char* memory, const Access& before,
-                              bool before_writes, const Access& now, bool writes) {
+[[noreturn]] void race(const Thread* thread, const char* memory, const Access& before, bool before_writes,
+                       const Access& now, bool writes) {
+    const std::string who = now.thread >= kFirstAgent ? agent_name(now) + " " : "";
     fail_at(thread, site_of(now),
-            fmt::format("race on {} memory: {} what {} has {} at {}, with no barrier between", memory,
+            fmt::format("race on {} memory: {}{} what {} has {} at {}, with no {} between", memory, who,
                         writes ? "writes" : "reads", thread_name(before),
-                        before_writes ? "written" : "read", place_of(site_of(before))));
+                        before_writes ? "written" : "read", place_of(site_of(before)),
+                        before.thread >= kFirstAgent ? "wait" : "barrier"));
 }
 
 // Memory outside shared and device memory: stacks are the thread's registers, or the emulation's own.
@@ -76,7 +87,7 @@ static void check_other(const Thread* thread, const void* p, bool writes, Site s
             fmt::format("{} {}, which is no device memory", writes ? "writes to" : "reads from", p));
 }
 
-static void check_state(const Thread* thread, Space& s, size_t granule, bool shared, Kind kind, Site site) {
+void check_state(const Thread* thread, Space& s, size_t granule, bool shared, Kind kind, Site site) {
     const State state = s.states[granule];
     const char* verb = kind == Kind::Read ? "reads" : "writes";
     if (state == State::Outside)
@@ -84,6 +95,8 @@ static void check_state(const Thread* thread, Space& s, size_t granule, bool sha
                                           shared ? "shared" : "global", shared ? "object" : "tensor"));
     if (state == State::Unwritten && kind != Kind::Write)
         fail_at(thread, site, "reads shared memory that nobody has written");
+    if (state == State::Barrier)
+        fail_at(thread, site, fmt::format("{} an mbarrier as if it were data", verb));
     if (state == State::Pending)
         fail_at(thread, site,
                 fmt::format("{} shared memory before the wait for an asynchronous copy to it, which {} "
@@ -113,16 +126,18 @@ static void check_race(const Thread* thread, Cell& c, const Access& now, bool sh
 void check_access(const Thread* thread, const void* p, size_t bytes, Kind kind, Site site) {
     if (!checks_compiled_in) return;
     Machine& m = *machine;
-    if (size_t(static_cast<const std::byte*>(p) - m.stack_memory) < kMaxStackMemory) return;
     const bool writes = kind != Kind::Read;
+    if (size_t(static_cast<const std::byte*>(p) - m.stack_memory) < kMaxStackMemory) {
+        if (m.block.hopper) [[unlikely]] touch_registers(*thread, p, bytes, writes, site);
+        return;
+    }
     Space& mine = shared_space_of_machine();
     const bool shared = mine.holds(p);
     Space& s = shared ? mine : device_space();
     if (!s.holds(p)) return check_other(thread, p, writes, site);
     const Block& b = *thread->block;
-    const Access now = {b.run, offset(site), ++clock_now, uint16_t(thread->number & 1023),
-                        kind == Kind::Atomic, uint16_t(b.epoch),
-                        uint16_t(b.warps[thread->number / 32].epoch)};
+    Access now = {b.run, offset(site), ++clock_now, uint16_t(thread->number & 1023), kind == Kind::Atomic,
+                  uint16_t(b.epoch), uint16_t(b.warps[thread->number / 32].epoch)};
     if (kind == Kind::Atomic && !shared) {
         Published& mine_published = published[b.run];
         if (mine_published.fence) {
@@ -132,6 +147,7 @@ void check_access(const Thread* thread, const void* p, size_t bytes, Kind kind, 
         mine_published.acquired = clock_now;
     }
     const size_t first = s.granule(p), last = s.granule(static_cast<const std::byte*>(p) + bytes - 1);
+    if (b.hopper) [[unlikely]] return check_by_clocks(*thread, s, first, last, now, kind, site);
     for (size_t g = first; g <= last; g++) {
         check_state(thread, s, g, shared, kind, site);
         check_race(thread, s.cells[g], now, shared, writes);

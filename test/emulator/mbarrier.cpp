@@ -4,6 +4,7 @@
 #include "llmc/base/check.h"
 #include "test/emulator/hopper.h"
 #include "test/emulator/l2.h"
+#include "test/emulator/memory.h"
 #include "test/emulator/scheduler.h"
 #include "test/emulator/settings.h"
 
@@ -15,7 +16,11 @@ static constexpr long kRegisters = 65536;
 Hopper::Hopper(Block& b) : block(b), issued(size_t(b.count)) {
     const int of_thread = int(std::min(kRegisters / std::max(b.count, 1) / 8 * 8, 255L));
     groups.resize(size_t(b.count + 127) / 128);
-    for (WarpGroup& g : groups) g.registers = of_thread;
+    for (WarpGroup& g : groups) {
+        g.agent = kFirstAgent + unsigned(&g - groups.data());
+        g.registers = of_thread;
+    }
+    begin_clocks(clocks, b);
 }
 
 Hopper& hopper() {
@@ -58,26 +63,42 @@ void init_mbarrier(uint64_t* p, int arrivals) {
     if (at % 8) fail(site, "misaligned: an mbarrier at byte %zu of shared memory", at);
     if (arrivals < 1 || arrivals > 1048575) fail(site, "an mbarrier of %d arrivals", arrivals);
     if (h.mbarriers.contains(p)) fail(site, "the mbarrier at byte %zu is there already", at);
-    const int agent = int(h.mbarriers.size());
-    h.mbarriers[p] = {at, agent, arrivals, arrivals, 0, 0, current, false, {}};
+    const unsigned agent = kFirstAgent + unsigned(h.groups.size() + h.mbarriers.size());
+    if (agent >= kFirstAgent + kMostAgents) fail(site, "the emulation has no more than 56 mbarriers");
+    h.mbarriers[p] = {at, agent, arrivals, arrivals, 0, 0, current, 0, false, {}, {}, {}};
+    if (!checks_compiled_in) return;
+    check_access(current, p, 8, Kind::Write, site);
+    const Space& s = shared_space_of_machine();
+    std::fill_n(s.states + s.granule(p), 8 / kGranule, State::Barrier);
+    h.mbarriers[p].made_at = h.clocks.threads[current->number][current->number];
 }
 
-void fence_mbarriers() {
-    for (auto& [p, b] : hopper().mbarriers) b.fenced |= b.made_by == current;
+void fence_mbarriers_by(const Thread* t) {
+    for (auto& [p, b] : hopper().mbarriers) b.fenced |= b.made_by == t;
 }
+void fence_mbarriers() { fence_mbarriers_by(current); }
 
 static Mbarrier& mbarrier_at(const void* p, Site site) {
     Hopper& h = hopper();
     const auto found = h.mbarriers.find(p);
     if (found == h.mbarriers.end())
         fail(site, "no mbarrier_init has made an mbarrier at %p", p);
+    const Mbarrier& b = found->second;
+    if (checks_compiled_in && h.clocks.threads[current->number][b.made_by->number] < b.made_at)
+        fail(site, "race on shared memory: uses the mbarrier at byte %zu, which thread (%u,%u,%u) has made "
+             "with no barrier between", b.at, b.made_by->index.x, b.made_by->index.y, b.made_by->index.z);
     return found->second;
 }
 
 static void end_phase_if_complete(Mbarrier& b) {
     if (b.missing || b.bytes) return;
+    Hopper& h = *machine->block.hopper;
     b.phase++;
     b.missing = b.arrivals;
+    if (checks_compiled_in) b.arrived.resize(h.clocks.threads[0].size());
+    if (checks_compiled_in) b.arrived[size_t(h.block.count) + b.agent - kFirstAgent] = uint32_t(b.phase);
+    b.complete = b.arrived;
+    for (const Thread* t : b.waiting) take_over(h.clocks, t->number, b.complete);
     wake(b.waiting, false);
 }
 
@@ -96,6 +117,7 @@ void arrive(uint64_t* p, unsigned bytes) {
         fail(site, "the mbarrier at byte %zu is to wait for %ld bytes: at most %ld", b.at,
              b.bytes + long(bytes), kMostBytes);
     if (bytes && settings.l2_blocks) end_turn_on_l2();
+    pass_on(hopper().clocks, current->number, b.arrived);
     b.bytes += bytes;
     b.missing--;
     end_phase_if_complete(b);
@@ -115,7 +137,7 @@ void wait_for_phase(uint64_t* p, unsigned parity) {
     const Site site = __builtin_return_address(0);
     Mbarrier& b = mbarrier_at(p, site);
     if (parity > 1) fail(site, "waits for parity %u of an mbarrier: 0 or 1", parity);
-    if (b.phase % 2 != parity) return;
+    if (b.phase % 2 != parity) return take_over(hopper().clocks, current->number, b.complete);
     const uint64_t awaited = b.phase;
     wait_in("mbarrier_wait", site, b.waiting, [&b] { return describe(b); });
     if (b.phase != awaited + 1)
@@ -143,9 +165,13 @@ void named_barrier(int id, int threads, bool waits) {
     b.threads = threads;
     b.site = site;
     b.came[t->number] = true;
+    Clocks& clocks = hopper().clocks;
+    pass_on(clocks, t->number, b.arrived);
     if (++b.count == threads) {
         b.came.reset();
         b.count = 0;
+        for (const Thread* other : b.waiting) take_over(clocks, other->number, b.arrived);
+        if (waits) take_over(clocks, t->number, b.arrived);
         wake(b.waiting, waits);
     } else if (waits) {
         wait_in("barrier_sync", site, b.waiting, [&b, id] {
@@ -168,7 +194,7 @@ void change_registers(int registers, bool more) {
         if (more ? registers < g.registers : registers > g.registers)
             fail(site, "%s registers a thread, %d, where the warp group has %d", more ? "more" : "less",
                  registers, g.registers);
-        g.changes.push_back({registers, 0, false});
+        g.changes.push_back({registers, 0, false, site});
     }
     const auto change = [&]() -> WarpGroup::Change& { return g.changes[number]; };
     if (change().registers != registers)

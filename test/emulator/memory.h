@@ -18,12 +18,14 @@ enum class State : uint8_t {
     Unwritten,     // since the block started (shared memory only)
     Written,
     Pending,       // an asynchronous copy to the granule was not awaited
+    Barrier,       // of an mbarrier
 };
 
-// An access in the shadow. run: the block's number, 0: no block; site: offset in the program.
+// An access in the shadow. run: the block's number, 0: no block; site: offset in the program. Where a block
+// has clocks (clocks.h), thread may be an agent, and the epochs are the halves of its count.
 struct Access {
     uint32_t run, site, time;
-    uint16_t thread : 10, atomic : 1;
+    uint16_t thread : 11, atomic : 1;
     uint16_t epoch, warp_epoch;
 };
 struct Cell { Access write, read[2]; };

@@ -13,5 +13,8 @@ struct Bug {
 extern const Bug bugs[];
 extern const int count;
 extern const Bug sound[];              // the same kernels without their bugs: nothing may be reported
+// The same in planted_hopper.cu and planted_wgmma.cu.
+extern const Bug hopper_bugs[], hopper_sound[], wgmma_bugs[], wgmma_sound[];
+extern const int hopper_count, wgmma_count;
 
 }  // namespace planted

@@ -13,16 +13,14 @@ void wait_for_phase(uint64_t* b, unsigned parity);
 
 void load_tile(void* to, const CUtensorMap* map, uint64_t* b, int rank, const int* at);
 
-// A wgmma as one thread issues it. a: a descriptor, or null and the registers of `fragment`.
-struct WgmmaCall {
-    float* d;
-    int columns;                // N
-    uint64_t a, b;
-    const uint32_t* fragment;
+// A wgmma as one thread issues it. fragment: the registers of a; null where a is a descriptor.
+struct WgmmaForm {
+    short columns;              // N
     bool a_transposed, b_transposed, accumulate;
+    bool operator==(const WgmmaForm&) const = default;
 };
 uint64_t descriptor_of(const void* tile, unsigned leading_bytes, unsigned stride_bytes);
-void issue_wgmma(const WgmmaCall& call);
+void issue_wgmma(float* d, const uint32_t* fragment, uint64_t a, uint64_t b, WgmmaForm form);
 void fence_wgmma();
 void commit_wgmma();
 void wait_for_wgmma(int groups_left, float* const* named, int count);
@@ -57,15 +55,17 @@ EMULATOR_DEVICE uint64_t wgmma_descriptor(const void* tile, unsigned leading_byt
 template <Major A, Major B, int R>
 EMULATOR_DEVICE void wgmma(float (&d)[R], uint64_t a, uint64_t b, bool accumulate) {
     static_assert(R == 32 || R == 64 || R == 96 || R == 128);
-    emulator::issue_wgmma({d, 2 * R, a, b, nullptr, A == Major::MN, B == Major::MN, accumulate});
+    emulator::issue_wgmma(d, nullptr, a, b, {2 * R, A == Major::MN, B == Major::MN, accumulate});
 }
 template <Major B, int R>
 EMULATOR_DEVICE void wgmma(float (&d)[R], const uint32_t (&a)[4], uint64_t b, bool accumulate) {
     static_assert(R == 32 || R == 64 || R == 96 || R == 128);
-    emulator::issue_wgmma({d, 2 * R, 0, b, a, false, B == Major::MN, accumulate});
+    emulator::issue_wgmma(d, a, 0, b, {2 * R, false, B == Major::MN, accumulate});
 }
+// The array has its words of the stack from here on, which it may have shared with others before.
+template <int R> EMULATOR_DEVICE void tie(float (&d)[R]) { asm volatile("" :: "r"(d) : "memory"); }
 template <int... R> EMULATOR_DEVICE void wgmma_fence(float (&...d)[R]) {
-    (void(d), ...);
+    (tie(d), ...);
     emulator::fence_wgmma();
 }
 EMULATOR_DEVICE void wgmma_commit() { emulator::commit_wgmma(); }

@@ -6,6 +6,7 @@
 
 #include "llmc/base/check.h"
 #include "test/emulator/access.h"
+#include "test/emulator/clocks.h"
 #include "test/emulator/device.h"
 #include "test/emulator/scheduler.h"
 #include "test/emulator/settings.h"
@@ -22,6 +23,7 @@ static void open_barrier(Barrier& b, Block& block) {
     b.arrived = b.any = b.count = 0;
     b.all = 1;
     block.epoch++;
+    meet_in_block(block);
 }
 
 // Threads that have ended count as arrived.
@@ -110,8 +112,10 @@ void sync_warp(uint32_t mask, Place place) {
     if (mask == ~0u) mask = there & ~exited;
     Warp* warp = &current->block->warps[current->number / 32];
     collective("__syncwarp", mask, warp, [](void** argument, uint32_t of) {
-        for (int i = 0; i < 32; i++)
-            if (of >> i & 1) return void(static_cast<Warp*>(argument[i])->epoch++);
+        Block& block = *current->block;
+        Warp* const of_lane = static_cast<Warp*>(argument[std::countr_zero(of)]);
+        of_lane->epoch++;
+        meet_in_warp(block, unsigned(of_lane - block.warps.data()), of);
     }, place);
 }
 

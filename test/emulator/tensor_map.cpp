@@ -120,12 +120,17 @@ static void carry_out(const TileLoad& load) {
         put(load, row, nullptr, wanted);
         put(load, at, from, bytes);
     });
-    Mbarrier& b = *load.barrier;
-    if (b.phase != load.phase)
-        fail_at(load.thread, load.site,
-                fmt::format("phase {} of the mbarrier at byte {} is complete without this load's {} bytes, "
-                            "which nobody has announced", load.phase, b.at, box_bytes(load.map)));
-    bytes_come(b, long(box_bytes(load.map)));
+    if (load.barrier->phase != load.phase) lost(load);
+    bytes_come(*load.barrier, long(box_bytes(load.map)));
+}
+
+void lost(const TileLoad& load) {
+    const Mbarrier& b = *load.barrier;
+    fail_at(load.thread, load.site,
+            b.phase == load.phase
+                ? "the block ends without having waited for this load"
+                : fmt::format("phase {} of the mbarrier at byte {} is complete without this load's {} bytes, "
+                              "which nobody has announced", load.phase, b.at, box_bytes(load.map)));
 }
 
 void load_tile(void* to, const CUtensorMap* map, uint64_t* p, int rank, const int* at) {
@@ -148,9 +153,14 @@ void load_tile(void* to, const CUtensorMap* map, uint64_t* p, int rank, const in
     load.barrier = &b->second;
     load.phase = b->second.phase;
     std::copy_n(at, rank, load.at.begin());
+    const Clock* seen = checks_compiled_in ? &h.clocks.threads[current->number] : nullptr;
+    const Agent agent = {b->second.agent, uint32_t(load.phase + 1), current, seen, site};
     for_rows(load, [&](const std::byte* from, size_t, size_t within, size_t, size_t) {
-        if (within) note_copy(from, within, site);
+        if (!within) return;
+        note_copy(from, within, site);
+        check_agent(h.clocks, agent, from, within, false);
     });
+    check_agent(h.clocks, agent, to, bytes, true);
     if (!settings.late_copies) return carry_out(load);
     memset(to, 0xff, bytes);                           // whoever reads before the phase ends, reads this
     h.loads.push_back(load);

@@ -6,6 +6,7 @@
 
 #include "llmc/base/check.h"
 #include "test/emulator/hopper.h"
+#include "test/emulator/memory.h"
 #include "test/emulator/scheduler.h"
 #include "test/emulator/settings.h"
 
@@ -46,7 +47,9 @@ static Tile tile_of(uint64_t descriptor, bool transposed) {
 }
 
 // Refuses what the ISA's canonical layouts with the 128-byte swizzle do not have.
-static void check_tile(uint64_t descriptor, int rows, bool transposed, Site site) {
+static void check_tile(uint64_t descriptor, int rows, bool transposed, const Agent& agent) {
+    const Site site = agent.site;
+    const Block& block = *current->block;
     const Tile t = tile_of(descriptor, transposed);
     if (descriptor >> 62 != 1 || descriptor >> 49 & 7)
         fail(site, "a descriptor of wgmma, %016lx, of another swizzle than that of 128 bytes",
@@ -59,9 +62,10 @@ static void check_tile(uint64_t descriptor, int rows, bool transposed, Site site
              "%zu: multiples of 1,024", t.stride, t.leading);
     for (int row = 0; row < rows; row += transposed ? 8 : 1)
         for (int k = 0; k < kK; k += transposed ? 1 : 8)
-            if (t.chunk(row, k) + 16 > current->block->dynamic_bytes)
+            if (t.chunk(row, k) + 16 > block.dynamic_bytes)
                 fail(site, "out of bounds: wgmma reads byte %zu of shared memory, of which the block has %zu",
-                     t.chunk(row, k), current->block->dynamic_bytes);
+                     t.chunk(row, k), block.dynamic_bytes);
+            else check_agent(block.hopper->clocks, agent, block.shared + t.chunk(row, k), 16, false);
 }
 
 static float number(uint16_t bits) { return std::bit_cast<float>(uint32_t(bits) << 16); }
@@ -100,51 +104,57 @@ static void read_fragments(const Product& p, float (*a)[64]) {
 static void compute(Product& p) {
     using Columns = float __attribute__((vector_size(64), aligned(4)));
     const WgmmaCall& c = p.call;
-    if (!c.accumulate)
+    if (!c.form.accumulate)
         for (Sums* s : p.sums) std::fill(s->values.begin(), s->values.end(), 0.f);
     const std::byte* shared = current->block->shared;
     float a[kK][64], row_sums[256];
     static thread_local float b[kK * 256];
     if (c.fragment) read_fragments(p, a);
-    else read_tile(tile_of(c.a, c.a_transposed), 64, shared, a[0], 64);
-    read_tile(tile_of(c.b, c.b_transposed), c.columns, shared, b, c.columns);
+    else read_tile(tile_of(c.a, c.form.a_transposed), 64, shared, a[0], 64);
+    read_tile(tile_of(c.b, c.form.b_transposed), c.form.columns, shared, b, c.form.columns);
     for (int row = 0; row < 64; row++) {
-        for (int column = 0; column < c.columns; column += 16) {
+        for (int column = 0; column < c.form.columns; column += 16) {
             Columns sum{};
             for (int k = 0; k < kK; k++) {
                 Columns of_b;
-                memcpy(&of_b, b + k * c.columns + column, sizeof of_b);
+                memcpy(&of_b, b + k * c.form.columns + column, sizeof of_b);
                 sum += a[k][row] * of_b;
             }
             memcpy(row_sums + column, &sum, sizeof sum);
         }
         for (int t = 0; t < 4; t++) {
             float* d = p.sums[size_t(row / 16 * 32 + row % 8 * 4 + t)]->values.data() + row / 8 % 2 * 2;
-            for (int i = 0; i < c.columns / 8; i++) {
+            for (int i = 0; i < c.form.columns / 8; i++) {
                 d[4 * i] += row_sums[8 * i + 2 * t];
                 d[4 * i + 1] += row_sums[8 * i + 2 * t + 1];
             }
         }
     }
-    machine->count->mma_flops += uint64_t(2) * 64 * uint64_t(c.columns) * kK;
+    machine->count->mma_flops += uint64_t(2) * 64 * uint64_t(c.form.columns) * kK;
 }
 
 static Sums& sums_of(Issued& mine, const WgmmaCall& call, Site site) {
-    const int count = call.columns / 2;
+    const int count = call.form.columns / 2;
     for (const auto& s : mine.sums) {
         if (call.d + count <= s->d || s->d + s->count <= call.d) continue;
         if (s->d != call.d || s->count != count)
             fail(site, "wgmma writes a part of sums that no wait has named since another wgmma wrote them");
+        check_untouched(*current, call, true, site);
         return *s;
     }
-    mine.sums.push_back(std::make_unique<Sums>(call.d, count, 0, std::vector(call.d, call.d + count)));
+    check_untouched(*current, call, false, site);
+    mine.sums.push_back(std::make_unique<Sums>(call.d, count, 0, std::vector(call.d, call.d + count), site));
     return *mine.sums.back();
 }
 
 static bool alike(const WgmmaCall& a, const WgmmaCall& b) {
-    return a.columns == b.columns && a.a == b.a && a.b == b.b && !a.fragment == !b.fragment &&
-           a.a_transposed == b.a_transposed && a.b_transposed == b.b_transposed &&
-           a.accumulate == b.accumulate;
+    return a.form == b.form && a.a == b.a && a.b == b.b && !a.fragment == !b.fragment;
+}
+
+// What both have seen.
+static void leave_seen(Clock& seen, const Clock& by) {
+    if (seen.empty()) seen = by;
+    for (size_t i = 0; i < seen.size(); i++) seen[i] = std::min(seen[i], by[i]);
 }
 
 // Those before number `end`, which every thread has issued.
@@ -155,7 +165,8 @@ static void compute_until(WarpGroup& g, uint64_t end) {
     }
 }
 
-void issue_wgmma(const WgmmaCall& call) {
+void issue_wgmma(float* d, const uint32_t* fragment, uint64_t a, uint64_t b, WgmmaForm form) {
+    const WgmmaCall call = {d, fragment, a, b, form};
     const Site site = __builtin_return_address(0);
     const Thread* t = current;
     Hopper& h = hopper();
@@ -165,27 +176,37 @@ void issue_wgmma(const WgmmaCall& call) {
     Issued& mine = h.issued[t->number];
     if (!mine.fenced) fail(site, "wgmma, and no wgmma_fence before it");
     const uint64_t number = mine.products++;
-    if (number == g.first + g.products.size()) g.products.push_back({call, site, 0, {}, {}});
+    if (number == g.first + g.products.size()) g.products.push_back({call, site, 0, {}, {}, {}});
     Product& p = g.products[number - g.first];
     if (!alike(p.call, call))
         fail(site, "wgmma with other operands than other threads of the warp group have given at %s",
              place_of(p.site).c_str());
     Sums& sums = sums_of(mine, call, site);
     sums.last = number;
+    mine.last_site = site;
     p.sums[t->number % 128] = &sums;
     if (call.fragment) std::copy_n(call.fragment, 4, p.fragments[t->number % 128].begin());
+    if (call.fragment) hold_fragment(call, number, site);
     std::fill_n(call.d, sums.count, kPoison);
+    if (checks_compiled_in) leave_seen(p.seen, h.clocks.threads[t->number]);
     if (++p.came < 128) return;
-    if (!call.fragment) check_tile(call.a, 64, call.a_transposed, site);
-    check_tile(call.b, call.columns, call.b_transposed, site);
+    const Agent agent = {g.agent, uint32_t(number + 1), t, &p.seen, site};
+    if (!call.fragment) check_tile(call.a, 64, call.form.a_transposed, agent);
+    check_tile(call.b, call.form.columns, call.form.b_transposed, agent);
     if (!settings.late_copies) compute_until(g, number + 1);
     wake(g.waiting, false);
 }
 
-void fence_wgmma() { hopper().issued[current->number].fenced = true; }
+void fence_wgmma() {
+    Issued& mine = hopper().issued[current->number];
+    mine.fenced = true;
+    mine.touched.assign(mine.touched.size(), false);
+}
 
-// Nothing: here stores arrive at once.
-void fence_proxy() {}
+void fence_proxy() {
+    fence_stores(hopper().clocks, current->number);
+    fence_mbarriers_by(current);
+}
 
 void commit_wgmma() {
     Issued& mine = hopper().issued[current->number];
@@ -210,6 +231,11 @@ void wait_for_wgmma(int groups_left, float* const* named, int count) {
     while (g.first < mine.awaited && g.products[mine.awaited - 1 - g.first].came < 128)
         wait_in("wgmma_wait", site, g.waiting, [] { return "for other threads of the warp group"; });
     compute_until(g, mine.awaited);
+    release_fragments(mine);
+    if (checks_compiled_in) {
+        uint32_t& reached = h.clocks.threads[current->number][h.issued.size() + g.agent - kFirstAgent];
+        reached = std::max(reached, uint32_t(mine.awaited));
+    }
     for (int i = 0; i < count; i++)
         for (size_t k = 0; k < mine.sums.size(); k++) {
             if (mine.sums[k]->d != named[i]) continue;
@@ -221,16 +247,18 @@ void wait_for_wgmma(int groups_left, float* const* named, int count) {
         }
 }
 
-static void end_of_products(const Thread& t, const Issued& mine) {
-    if (mine.awaited != mine.products)
-        fail_at(&t, t.site, "a thread ends without having waited for its wgmma");
-}
-
 void hopper_thread_ends(const Thread& t) {
     const Hopper& h = *t.block->hopper;
-    end_of_products(t, h.issued[t.number]);
-    if (t.block->live > 0 || h.loads.empty()) return;
-    fail_at(h.loads[0].thread, h.loads[0].site, "the block ends without having waited for this load");
+    const Issued& mine = h.issued[t.number];
+    if (mine.awaited != mine.products)
+        fail_at(&t, mine.last_site, "a thread ends without having waited for this wgmma");
+    if (t.block->live > 0) return;
+    if (!h.loads.empty()) lost(h.loads[0]);
+    for (const WarpGroup& g : h.groups)
+        for (const WarpGroup::Change& c : g.changes)
+            if (c.came < 128)
+                fail_at(&t, c.site, fmt::format("{} registers a thread for {} threads of a warp group of 128",
+                                                c.registers, c.came));
 }
 
 }  // namespace emulator

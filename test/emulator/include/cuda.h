@@ -11,9 +11,6 @@ enum CUresult {
 using cuuint32_t = uint32_t;
 using cuuint64_t = uint64_t;
 
-// GCC notes that kernels take their maps, aligned to 128, otherwise than before its version 4.6.
-#pragma GCC diagnostic ignored "-Wpsabi"
-
 // 128 bytes: of the driver's own format, here emulator::TensorMap.
 struct alignas(128) CUtensorMap { cuuint64_t opaque[16]; };
 
