@@ -11,3 +11,4 @@ struct Golden {
     std::vector<uint32_t> words;        // lane by lane
 };
 std::vector<Golden> ptx_goldens();
+std::vector<Golden> ptx_hopper_goldens();    // of ptx_hopper.h; none on other GPUs than Hopper

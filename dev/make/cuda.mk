@@ -5,6 +5,7 @@ NCCL_PARTS := $(addprefix llmc/comm/transport/,nccl nccl_meet nccl_times nccl_ve
 of_tests   = $(foreach p,common fp32 bf16,$(patsubst test/%.cpp,$(BUILD)/$p/test/%.o,$(wildcard $1)))
 of_dev     = $(patsubst dev/%.cpp,$(BUILD)/common/dev/%.o,$(wildcard dev/cuda_*.cpp))
 
+GOLDENS    = $(patsubst %,$(BUILD)/common/test/%.o,ptx_goldens ptx_goldens_hopper)
 BY_WGMMA   = $(foreach p,fp32 bf16,$(addprefix $(BUILD)/$p/,$(filter \
              llmc/ops/cuda/attention/wgmma_%,$(KERNELS:%.cu=%.o))))
 
@@ -23,7 +24,7 @@ NVCC_CODE := -std=c++20 -O3 --expt-relaxed-constexpr -I. -MMD -MP -Xcompiler -Wa
 FOR_GPUS  := -gencode arch=compute_80,code=[$(CODES)] \
              $(foreach a,$(SPECIFIC:sm_%=%),-gencode arch=compute_$a,code=sm_$a)
 # Kernels by wgmma run on Hopper alone; the variants' supports() asks for it.
-$(BY_WGMMA): FOR_GPUS := -gencode arch=compute_90a,code=sm_90a
+$(BY_WGMMA) $(BUILD)/common/test/ptx_goldens_hopper.o: FOR_GPUS := -gencode arch=compute_90a,code=sm_90a
 # COMPILE_KERNEL [PRECISION]
 COMPILE_KERNEL = @echo "nvcc  $<$(if $1, ($1))" && mkdir -p $(@D) && $(CCACHE) $(NVCC) $(NVCC_CODE) $(FOR_GPUS) \
                  $(NVCCFLAGS) $(if $1,-DPRECISION=$1) -DBACKEND=cuda -c $< -o $@
@@ -40,10 +41,11 @@ WATCHED   := $(if $(SANITIZE),,-fsanitize=thread,alignment)
 COMPILE_KERNEL = $(call COMPILE,$1)
 $(foreach p,common fp32 bf16,$(KERNELS:%.cu=$(BUILD)/$p/%.o) $(EMULATOR:%.cpp=$(BUILD)/$p/%.o)) \
     $(call of_tests,test/emulated/*.cpp) $(of_dev) \
-    $(BUILD)/common/test/ptx_goldens.o: EXTRA = $(EMULATE)
+    $(GOLDENS): EXTRA = $(EMULATE)
 PLANTED   := $(patsubst %,$(BUILD)/common/test/emulator/%.o,planted planted_hopper planted_wgmma)
 $(PLANTED): EXTRA = $(EMULATE) $(WATCHED)
-$(BY_WGMMA) $(PLANTED) $(call of_tests,test/emulated/emulator_hopper.cpp): EXTRA += -Wno-psabi # of maps as parameters
+# of maps as parameters
+$(BY_WGMMA) $(PLANTED) $(GOLDENS) $(call of_tests,test/emulated/emulator_hopper.cpp): EXTRA += -Wno-psabi
 # Ranges of profilers need one real header, where there is a CUDA toolkit.
 NVTX      := $(if $(wildcard $(CUDA_HOME)/include/nvtx3/nvToolsExt.h),-idirafter $(CUDA_HOME)/include)
 $(foreach p,fp32 bf16,$(BUILD)/$p/llmc/ops/cuda/timing.o) \
@@ -65,7 +67,7 @@ $$(BUILD)/$1/llmc/ops/cuda/%.o: llmc/ops/cuda/%.cu $$(BUILD)/found.mk
 	$$(call COMPILE_KERNEL,$(filter-out common,$1))
 endef
 $(foreach p,common fp32 bf16,$(eval $(call kernel_rules,$p)))
-$(BUILD)/common/test/ptx_goldens.o: test/ptx_goldens.cu $(BUILD)/found.mk
+$(GOLDENS): $(BUILD)/common/%.o: %.cu $(BUILD)/found.mk
 	$(call COMPILE_KERNEL,)
 GRADED := $(patsubst %.cu,$(BUILD)/common/%.o,$(wildcard dev/cuda/*.cu))
 $(GRADED): $(BUILD)/common/%.o: %.cu $(BUILD)/found.mk

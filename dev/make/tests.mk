@@ -88,7 +88,7 @@ $(foreach p,fp32 bf16,$(BUILD)/$p/test/emulated/emulated_walk.o): BACKEND := cud
 $(BUILD)/dev/cuda_kernels: $(call objects,train_gpt.cu)
 $(BUILD)/dev/cuda_graded $(BUILD)/test/cuda_graded_kernels $(CHECKS)/test/cuda_graded_kernels: $(GRADED)
 $(BUILD)/test/cuda_graded_kernels $(CHECKS)/test/cuda_graded_kernels: | $(BUILD)/dev/cuda_graded
-$(BUILD)/dev/cuda_goldens $(BUILD)/test/emulator_goldens: $(BUILD)/common/test/ptx_goldens.o
+$(BUILD)/dev/cuda_goldens $(BUILD)/test/emulator_goldens: $(GOLDENS)
 $(BUILD)/test/cuda_guard $(CHECKS)/test/cuda_guard: | $(BUILD)/dev/cuda_bench
 $(BUILD)/test/gpu_check: | $(BUILD)/dev/cuda_bench $(BUILD)/dev/cuda_goldens $(BUILD)/dev/cuda_machine
 $(BUILD)/test/gpu_lease: | $(EMULATED)/cuda_kernels $(BUILD)/dev/cuda_bench $(BUILD)/dev/cuda_goldens \
