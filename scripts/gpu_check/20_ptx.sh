@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# what: golden outputs of the wrappers of ptx.h, which the emulation's tests are held to from then on
+# what: golden outputs of the wrappers of ptx.h and ptx_hopper.h, to which the emulation is held
 # limit: 10
 # quick: 5
 # lease: 10 5

@@ -228,7 +228,7 @@ TEST(candidates_are_timed) {
             EXPECT(figure.value("right", true), "wrong: %s", figure.dump().c_str());
     }
     EXPECT(test::run(bench + "speed").code == 78);
-    EXPECT(figures_of(test::run(test::build_folder() + "/dev/cuda_goldens")).size() == 9);
+    EXPECT(figures_of(test::run(test::build_folder() + "/dev/cuda_goldens")).size() == 20);
 }
 
 // A GPU of the table keeps the table's links and price; another states every number.
