@@ -76,7 +76,7 @@ TEST(codes_follow_the_weights) {
         return *t.model.gpt.loss;
     };
     const double kept = loss();
-    for (CodedBlocks::Slot& slot : t.model.gpt.coded.slots) slot.version = 0;
+    for (CodedBlocks::Slot& slot : t.model.gpt.coded.slots) slot.block = -1;
     EXPECT(kept == loss(), "codes are of older weights");
 }
 
