@@ -107,7 +107,7 @@ template <Fp8 F> __global__ void __launch_bounds__(kFp8Threads) quantize_kernel(
 // a column.
 static constexpr int kTile = 64, kColumn = 16;
 static constexpr int kTileRow = kTile / 4 + 1;          // words; an odd number, so that banks differ
-static constexpr int kPacks = kTile / Pack::size;       // of a row
+static constexpr int kTilePacks = kTile / Pack::size;       // of a row
 
 // FLOOR bytes = rows columns (sizeof(floatX) + 2) + 4 (parts + 1)
 template <Fp8 F> __global__ void __launch_bounds__(kFp8Threads) quantize_both_kernel(Quantized q) {
@@ -117,8 +117,8 @@ template <Fp8 F> __global__ void __launch_bounds__(kFp8Threads) quantize_both_ke
     for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
         const int row0 = t / across * kTile, column0 = t % across * kTile;
         __syncthreads();                    // the tile before is read
-        const int column = threadIdx.x % kPacks * Pack::size;
-        for (int row = threadIdx.x / kPacks; row < kTile; row += kFp8Threads / kPacks) {
+        const int column = threadIdx.x % kTilePacks * Pack::size;
+        for (int row = threadIdx.x / kTilePacks; row < kTile; row += kFp8Threads / kTilePacks) {
             if (row0 + row >= q.rows || column0 + column >= q.columns) continue;
             const size_t at = size_t(row0 + row) * size_t(q.columns) + size_t(column0 + column);
             uint32_t words[kWords];

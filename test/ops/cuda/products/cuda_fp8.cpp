@@ -92,8 +92,10 @@ TEST(codes_move_what_their_floors_say) {
     const OnDevice codes(none), transposed(none);
     EXPECT_FLOORS([&] {
         cuda::largest(amaxes, x, rows * columns);
-        cuda::quantize({codes, inverse, Fp8::E4M3}, nullptr, x, amaxes, parts, rows, columns);
-        cuda::quantize({codes, inverse, Fp8::E5M2}, transposed, x, amaxes, parts, rows, columns);
+        for (const Fp8 format : {Fp8::E4M3, Fp8::E5M2}) {
+            cuda::quantize({codes, inverse, format}, nullptr, x, amaxes, parts, rows, columns);
+            cuda::quantize({codes, inverse, format}, transposed, x, amaxes, parts, rows, columns);
+        }
     });
 }
 
