@@ -33,6 +33,18 @@ static double tiled_seconds(double batch, double m, double n, double k, double r
     return best;
 }
 
+// at() between the two neighbours of `side`, by its logarithm; beyond them that of the end.
+template <class At>
+static double between(const std::vector<ReachedShare>& shares, double side, At at) {
+    size_t next = 0;
+    while (next < shares.size() && shares[next].side < side) next++;
+    if (next == 0) return at(shares.front());
+    if (next == shares.size()) return at(shares.back());
+    const ReachedShare &below = shares[next - 1], &above = shares[next];
+    const double weight = std::log(side / below.side) / std::log(above.side / below.side);
+    return (1 - weight) * at(below) + weight * at(above);
+}
+
 // Seconds of a product over those of its tiles at the peak rate. Where a file states what square products of
 // some sizes reach, those take just that; between two sizes by the logarithm of the side, cbrt(m n k).
 static double slower_than_tiles(const Prices& p, double side) {
@@ -43,13 +55,7 @@ static double slower_than_tiles(const Prices& p, double side) {
         const double ideal = 2 * r.side * r.side * r.side;
         return 1 / r.share * (r.side > 0 ? ideal / tiled_seconds(1, r.side, r.side, r.side, 1, on.units) : 1);
     };
-    size_t next = 0;
-    while (next < shares.size() && shares[next].side < side) next++;
-    if (next == 0) return at(shares.front());
-    if (next == shares.size()) return at(shares.back());
-    const ReachedShare &below = shares[next - 1], &above = shares[next];
-    const double weight = std::log(side / below.side) / std::log(above.side / below.side);
-    return (1 - weight) * at(below) + weight * at(above);
+    return between(shares, side, at);
 }
 
 static double product_seconds(const Prices& p, double batch, double m, double n, double k, bool fp8) {
@@ -71,13 +77,7 @@ static double attention_share(const AttentionShares& of, const AttentionShape& a
     };
     const std::vector<ReachedShare>& shares = std::ranges::min(of.by_head, {}, apart).shares;
     const double context = a.window ? std::min(a.window, a.Tk) : a.Tk;
-    size_t next = 0;
-    while (next < shares.size() && shares[next].side < context) next++;
-    if (next == 0) return shares.front().share;
-    if (next == shares.size()) return shares.back().share;
-    const ReachedShare &below = shares[next - 1], &above = shares[next];
-    const double weight = std::log(context / below.side) / std::log(above.side / below.side);
-    return (1 - weight) * below.share + weight * above.share;
+    return between(shares, context, [](const ReachedShare& r) { return r.share; });
 }
 
 double seconds_of_op(const Prices& p, const Cost& cost) {

@@ -60,7 +60,6 @@ static __device__ __forceinline__ floatX* first_tile(floatX* shared) {
 }
 static constexpr size_t kAlignBytes = 1024;
 
-
 // Where rows of a tile are read without wgmma: the 16 bytes at `column`, a multiple of 8, of a row.
 template <int Rows>
 static __device__ __forceinline__ const floatX* swizzled(const floatX* tile, int row, int column) {
