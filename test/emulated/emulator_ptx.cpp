@@ -18,16 +18,6 @@ static void start(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A.
     EXPECT(error == cudaSuccess, "%s", cudaGetErrorString(error));
 }
 
-// Small whole numbers: every sum is exact, whatever its order.
-static std::vector<bfloat16> whole_numbers(size_t count, unsigned seed) {
-    std::vector<bfloat16> v(count);
-    for (size_t i = 0; i < count; i++) {
-        const size_t mixed = i * 2654435761u + seed * 40503u;
-        v[i] = bfloat16(float(int(mixed >> 7 & 15) - 8));
-    }
-    return v;
-}
-
 static uint32_t pair(bfloat16 low, bfloat16 high) { return low.bits | uint32_t(high.bits) << 16; }
 
 // Fragments by the formulas of the PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type": row
@@ -71,7 +61,7 @@ TEST(exp2_approx_errs_as_documented) {
 }
 
 TEST(mma_multiplies_fragments_as_documented) {
-    const auto a = whole_numbers(16 * 16, 1), b = whole_numbers(16 * 8, 2);
+    const auto a = emulator::whole_numbers(16 * 16, 1), b = emulator::whole_numbers(16 * 8, 2);
     const Device<bfloat16> da(a), db(b);
     const Device<float> d(std::vector<float>(16 * 8));
     start(multiply, 1, 32, 0, d.p, da.p, db.p);

@@ -18,15 +18,6 @@ static void start(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A.
     EXPECT(error.empty(), "%s", error.c_str());
 }
 
-static std::vector<bfloat16> whole_numbers(size_t count, unsigned seed) {
-    std::vector<bfloat16> v(count);
-    for (size_t i = 0; i < count; i++) {
-        const size_t mixed = i * 2654435761u + seed * 40503u;
-        v[i] = bfloat16(float(int(mixed >> 7 & 15) - 8));
-    }
-    return v;
-}
-
 // Where element (row, column) of rows of 64 lies with the swizzle of 128 bytes.
 static __device__ int swizzled(int row, int column) {
     return 64 * row + 8 * (column / 8 ^ row % 8) + column % 8;
@@ -71,7 +62,7 @@ static __global__ void multiply(float* out, const bfloat16* a, const bfloat16* b
 }
 
 template <bool registers, Major A, Major B, int N> static void check_product() {
-    const auto a = whole_numbers(64 * 64, 1), b = whole_numbers(64 * N, 2);
+    const auto a = emulator::whole_numbers(64 * 64, 1), b = emulator::whole_numbers(64 * N, 2);
     const Device<bfloat16> on_a(a), on_b(b);
     const Device<float> out(std::vector<float>(64 * N));
     start(multiply<registers, A, B, N>, 1, 128, (64 + N) * 128, out.p, on_a.p, on_b.p);

@@ -7,10 +7,21 @@
 #include <tuple>
 #include <vector>
 
+#include "llmc/base/numbers/dtype.h"
 #include "test/emulator/memory.h"
 #include "test/emulator/settings.h"
 
 namespace emulator {
+
+// Small whole numbers: every sum is exact, whatever its order.
+inline std::vector<bfloat16> whole_numbers(size_t count, unsigned seed) {
+    std::vector<bfloat16> v(count);
+    for (size_t i = 0; i < count; i++) {
+        const size_t mixed = i * 2654435761u + seed * 40503u;
+        v[i] = bfloat16(float(int(mixed >> 7 & 15) - 8));
+    }
+    return v;
+}
 
 template <class T> struct Device {
     T* p;
