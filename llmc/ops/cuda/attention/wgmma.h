@@ -1,49 +1,18 @@
 // Tiles of attention by wgmma and TMA, on Hopper: for wgmma_forward.cu, wgmma_queries.cu and wgmma_keys.cu.
 //
-// A block has three groups of four warps. The first produces: one of its threads copies tiles by TMA into a
-// ring of stages. The other two consume: each owns 64 of the block's 128 rows, and its products read the
-// tiles in shared memory; values of pairs of rows stay in registers, where they are the left operand of the
-// next product. As many blocks run as the GPU has processors. A block takes 128 rows a turn, of any head, the
-// longest first; the producer goes ahead, so that copies go on while the consumers end a turn.
+// A block's groups of warps are those of warp_groups.h. Each consumer owns 64 of the block's 128 rows; values
+// of pairs of rows stay in registers, where they are the left operand of the next product. A block takes 128
+// rows a turn, of any head, the longest first.
 //
 // A tile of n rows and D channels lies as D / 64 slabs of (n, 64) elements, as TMA swizzles them.
 #pragma once
 #include "llmc/ops/cuda/attention/attention_head.h"
 #include "llmc/ops/cuda/attention/attention_tiles.h"
-#include "llmc/ops/cuda/kernel.h"
-#include "llmc/ops/cuda/ptx_hopper.h"
 #include "llmc/ops/cuda/tensor_map.h"
+#include "llmc/ops/cuda/warp_groups.h"
 
 namespace PRECISION {
 namespace cuda {
-
-static constexpr int kGroup = 128, kWgmmaThreads = 3 * kGroup;     // threads
-static constexpr int kOwn = 64, kOwned = 2 * kOwn;                  // rows of a consumer, of a block
-static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
-
-// Tiles in turn: the n-th of the block is in stage n % Stages. The producer waits until all warps that
-// consume have released what was there, a consumer until the tile has come.
-template <int Stages> struct Ring {
-    uint64_t full[Stages], empty[Stages];
-
-    // arrivals: of producers, for a tile
-    __device__ __forceinline__ void init(int arrivals) {
-        for (int i = 0; i < Stages; i++) {
-            ptx::mbarrier_init(full + i, arrivals);
-            ptx::mbarrier_init(empty + i, 2 * kGroup / 32);
-        }
-    }
-    __device__ __forceinline__ uint64_t* tile(int n) { return full + n % Stages; }
-    __device__ __forceinline__ void wait_full(int n) { ptx::mbarrier_wait(tile(n), n / Stages % 2); }
-    __device__ __forceinline__ void wait_empty(int n) {
-        ptx::mbarrier_wait(empty + n % Stages, n / Stages % 2 ^ 1);
-    }
-    // By every warp of a consumer.
-    __device__ __forceinline__ void release(int n) {
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(empty + n % Stages);
-    }
-};
 
 // The block of the order that this block computes in its n-th turn. Every other turn goes backwards: the
 // sums of lengths are alike.
@@ -53,12 +22,6 @@ static __device__ __forceinline__ unsigned block_of_turn(unsigned n) {
 static unsigned grid_of(const HeadOrder& order) {
     return std::min(order.blocks, unsigned(cuda_device().processors));
 }
-
-// The dynamic shared memory from the first multiple of 1,024 bytes, where swizzled tiles may begin.
-static __device__ __forceinline__ floatX* first_tile(floatX* shared) {
-    return shared + -uintptr_t(shared) % 1024 / sizeof(floatX);
-}
-static constexpr size_t kAlignBytes = 1024;
 
 // Where rows of a tile are read without wgmma: the 16 bytes at `column`, a multiple of 8, of a row.
 template <int Rows>
@@ -107,15 +70,6 @@ static __device__ __forceinline__ void add_weighted(float (&sum)[D / 2], const W
             ptx::wgmma_descriptor(B + 16 * r * kBoxColumns, N * kBoxColumns * sizeof(floatX), 1024), true);
 }
 
-// Of sums (64, N) this thread has row_of_group() and the eighth after it, the second where i / 2 is odd, and
-// column first_column() + column_of(i).
-static __device__ __forceinline__ int row_of_group() {
-    const int thread = threadIdx.x % kGroup;
-    return thread / 32 * 16 + thread % 32 / 4;
-}
-static __device__ __forceinline__ int first_column() { return threadIdx.x % 4 * 2; }
-static __device__ __forceinline__ constexpr int column_of(int i) { return i / 4 * 8 + i % 2; }
-
 // Scores for which hidden(which of the two rows, column from the first) holds become -inf.
 template <int R, class Hidden> static __device__ __forceinline__ void hide(float (&s)[R], Hidden hidden) {
     #pragma unroll
@@ -155,21 +109,6 @@ template <bool Bounded> struct KeysSeen {
     }
 };
 
-// Words a quad of lanes exchanges: lane t gets word t of each lane, in the order of lanes.
-static __device__ __forceinline__ void transpose_quad(uint32_t (&w)[4]) {
-    #pragma unroll
-    for (int apart = 1; apart <= 2; apart *= 2) {
-        const bool high = threadIdx.x & apart;
-        #pragma unroll
-        for (int n = 0; n < 2; n++) {
-            const int low = apart == 1 ? 2 * n : n;
-            const uint32_t got = __shfl_xor_sync(kFullWarp, high ? w[low] : w[low + apart], apart);
-            if (high) w[low] = got;
-            else w[low + apart] = got;
-        }
-    }
-}
-
 // Stores the first `rows` of a consumer's 64 rows, times the factors of this thread's two; rows may be <= 0.
 template <int D>
 static __device__ __forceinline__ void store_rows(floatX* to, size_t stride, int rows,
@@ -198,8 +137,7 @@ static __device__ __forceinline__ void store_rows(floatX* to, size_t stride, int
 template <class Tensors, template <int> class Pass, int D>
 static constexpr AttentionVariant<Tensors> wgmma_variant(const char* name) {
     const auto supports = [](int size) {
-        return sizeof(floatX) == 2 && size == D && cuda_device().arch == 90 &&
-               Pass<D>::Tiles::bytes + kAlignBytes <= shared_limit();
+        return size == D && runs_wgmma(Pass<D>::Tiles::bytes);
     };
     return {name, supports, Pass<D>::floor, Pass<D>::run, true};
 }
