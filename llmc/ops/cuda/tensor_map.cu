@@ -7,13 +7,23 @@
 namespace PRECISION {
 namespace cuda {
 
+// CUDA 12.4 has the one function, CUDA 13 the other.
+#if defined CUDART_VERSION && CUDART_VERSION < 12050
+static cudaError_t find_in_driver(const char* name, void** p, cudaDriverEntryPointQueryResult* found) {
+    return cudaGetDriverEntryPoint(name, p, cudaEnableDefault, found);
+}
+#else
+static cudaError_t find_in_driver(const char* name, void** p, cudaDriverEntryPointQueryResult* found) {
+    return cudaGetDriverEntryPointByVersion(name, p, 12000, cudaEnableDefault, found);
+}
+#endif
+
 // The driver's own function: its library is not linked, as machines that build have no driver.
 static decltype(&cuTensorMapEncodeTiled) encoder() {
     static const auto entry = [] {
         void* p = nullptr;
         cudaDriverEntryPointQueryResult found = {};
-        CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &p, 12000, cudaEnableDefault,
-                                                    &found));
+        CUDA_CHECK(find_in_driver("cuTensorMapEncodeTiled", &p, &found));
         CHECK(found == cudaDriverEntryPointSuccess, "this driver has no cuTensorMapEncodeTiled");
         return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(p);
     }();

@@ -119,6 +119,20 @@ TEST(what_the_toolkit_does_not_know_is_dropped_with_a_line) {
            text.c_str());
 }
 
+// README names CUDA 12.4, which finds functions of the driver by another name than CUDA 13 does.
+TEST(the_oldest_toolkit_has_what_finds_functions_of_the_driver) {
+    const std::string older = made("older_toolkit") + "/older.h";
+    write(older, "#include <cuda_runtime.h>\n#pragma GCC poison cudaGetDriverEntryPointByVersion\n"
+                 "cudaError_t cudaGetDriverEntryPoint(const char*, void**, unsigned long long,\n"
+                 "                                    cudaDriverEntryPointQueryResult*);\n");
+    for (const std::string& toolkit : {std::string(), "-DCUDART_VERSION=12040 -include " + older}) {
+        const test::Ran ran = test::run("g++ -std=c++20 -fsyntax-only -I. -Itest/emulator/include -DCUDA_EMU "
+                                        "-DPRECISION=bf16 -DBACKEND=cuda " + toolkit +
+                                        " -x c++ llmc/ops/cuda/tensor_map.cu");
+        EXPECT(ran.code == 0, "%s: %s", toolkit.c_str(), ran.err.c_str());
+    }
+}
+
 // Code of 90a differs from code of 90: instructions of a single GPU, absent from PTX of compute_80.
 TEST(code_is_compiled_for_the_gpus_of_ARCH) {
     const std::string cuda = toolkit("archs", "sm_80 sm_86 sm_89 sm_90 sm_100 sm_120");
