@@ -45,7 +45,7 @@ $(foreach p,common fp32 bf16,$(KERNELS:%.cu=$(BUILD)/$p/%.o) $(EMULATOR:%.cpp=$(
 PLANTED   := $(patsubst %,$(BUILD)/common/test/emulator/%.o,planted planted_hopper planted_wgmma)
 $(PLANTED): EXTRA = $(EMULATE) $(WATCHED)
 # of maps as parameters
-$(BY_WGMMA) $(PLANTED) $(GOLDENS) $(call of_tests,test/emulated/emulator_hopper.cpp): EXTRA += -Wno-psabi
+$(BY_WGMMA) $(PLANTED) $(GOLDENS) $(call of_tests,test/emulated/emulator_hopper*.cpp): EXTRA += -Wno-psabi
 # Ranges of profilers need one real header, where there is a CUDA toolkit.
 NVTX      := $(if $(wildcard $(CUDA_HOME)/include/nvtx3/nvToolsExt.h),-idirafter $(CUDA_HOME)/include)
 $(foreach p,fp32 bf16,$(BUILD)/$p/llmc/ops/cuda/timing.o) \
