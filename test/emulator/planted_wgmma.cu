@@ -32,6 +32,26 @@ template <bool bug> __global__ void stores_not_fenced(float* data) {
     data[threadIdx.x] = d[0];
 }
 
+// A thread writes the tile that a product still reads: a barrier is no wait.
+static constexpr int kWrittenLine = __LINE__ + 12;
+template <bool bug> __global__ void tile_written(float* data) {
+    DYN_SHARED(float, tile);
+    fill(tile);
+    ptx::fence_proxy_async();
+    __syncthreads();
+    float d[32];
+    const uint64_t a = ptx::wgmma_descriptor(tile, 0, 1024);
+    ptx::wgmma_fence(d);
+    ptx::wgmma<Major::K, Major::K>(d, a, a, false);
+    ptx::wgmma_commit();
+    if (bug) __syncthreads();
+    if (bug && threadIdx.x == 9) tile[504] = 1;
+    ptx::wgmma_wait<0>(d);
+    __syncthreads();
+    if (threadIdx.x == 9) tile[504] = d[0];
+    data[threadIdx.x] = d[0];
+}
+
 // Sums, and fragments of a, between fence and wait. what: the bug's number.
 static constexpr int kProductsLine = __LINE__ + 1;
 template <int what> __global__ void products(float* data) {
@@ -63,6 +83,7 @@ template <int what> __global__ void products(float* data) {
 #define PRODUCTS(X, name, line, says, what) X(name, line, says, start(products<bug ? what : 0>, 128, d))
 #define PAIRS(X)                                                                                           \
     X(stores_not_fenced, kStoresLine, "no fence_proxy_async", start(stores_not_fenced<bug>, 128, d))       \
+    X(tile_written, kWrittenLine, "writes what wgmma has read", start(tile_written<bug>, 128, d))       \
     PRODUCTS(X, stores_without_a_barrier, kProductsLine + 12, "race on shared memory: wgmma reads", 1)     \
     PRODUCTS(X, misaligned_tile, kProductsLine + 12, "byte 512 of shared memory, no multiple", 2)          \
     PRODUCTS(X, sums_after_the_fence, kProductsLine + 12, "no wgmma_fence since its sums", 3)              \
