@@ -10,13 +10,14 @@
 # --run uses the binaries of a pack, or builds for this machine's GPU. --run needs a driver and the CUDA
 # toolkit's libraries, for building nvcc and g++; no network, MPI, NCCL or oneDNN.
 #
-# A part is a program scripts/gpu_check/NN_NAME.sh, run as a child. Its line "# limit: SECONDS" is its time
-# limit. --quick runs the parts with a line "# quick: SECONDS", under that limit. --lease, for machines that
-# are lent for minutes, runs the parts with a line "# lease: PLACE SECONDS", ordered by PLACE, and builds
-# nothing; a + behind SECONDS adds what earlier parts left. A part's output is shown; a line "= {JSON}" is a
-# result. Results go to dev/results/gpu_check_TIME.json, a complete file after each
-# result. machine_TIME.json beside the results is a machine file of this GPU, for --plan --cluster.file=. A
-# part that ends with 77 is skipped: its last line says why. Exit code 1: a part failed.
+# A part is a program scripts/gpu_check/NN_NAME.sh, run as a child. Its line "# limit: SECONDS" is its
+# time limit. --quick runs the parts with a line "# quick: SECONDS", under that limit. --lease, for
+# machines that are lent for minutes, runs the parts with a line "# lease: PLACE SECONDS", ordered by
+# PLACE, and builds nothing; a + behind SECONDS adds what earlier parts left. A part's output is shown; a
+# line "= {JSON}" is a result. Results go to dev/results/gpu_check_TIME.json, a complete file after each
+# result: parts that have not begun are in it, too. machine_TIME.json beside the results is a machine file
+# of this GPU, for --plan --cluster.file=. A part that ends with 77 is skipped: its last line says why.
+# Exit code 1: a part failed.
 #
 #     --parts=FOLDER      other parts         --results=PATH      another file, or a folder for it
 #     --within=SECONDS    for the parts, without building; the last are cut or left out: 470, 115 with
@@ -105,18 +106,26 @@ json_string() {         # of its input, in quotes
 }
 field() { printf '"%s": %s' "$1" "$(printf '%s' "$2" | json_string)"; }
 
-parts_done=""           # entries of complete parts
+parts_done="" later=""  # entries of complete parts, of parts that have not begun
 write_results() {       # [ENTRY of the running part]
-    local sep=""
-    if [ -n "$parts_done" ] && [ $# -gt 0 ]; then sep=$',\n'; fi
-    printf '{%s,\n"parts": [\n%s%s%s\n]}\n' "$about" "$parts_done" "$sep" "${1:-}" >"$results.new" &&
-        mv "$results.new" "$results"
+    local text=$parts_done more
+    for more in "$@" "$later"; do
+        if [ -n "$more" ]; then text+="${text:+$',\n'}$more"; fi
+    done
+    printf '{%s,\n"parts": [\n%s\n]}\n' "$about" "$text" >"$results.new" && mv "$results.new" "$results"
 }
 entry() {               # NAME STATUS CODE SECONDS RESULTS LAST_LINES
     printf '  {"part": "%s", "status": "%s", "exit": %s, "seconds": %s,\n   "results": [%s]' \
         "$1" "$2" "$3" "$4" "$5"
     if [ "$2" != passed ]; then printf ',\n   %s' "$(field last_lines "$6")"; fi
     printf '}'
+}
+not_begun() {           # FILE ...
+    local part
+    for part in "$@"; do
+        entry "$(name_of "$part")" "not begun" -1 0 "" "the call ended before this part"
+        if [ "$part" != "${!#}" ]; then printf ',\n'; fi
+    done
 }
 
 # ---------------------------------------------------------------------------------------------------------
@@ -243,6 +252,7 @@ run() {
         "$(field commit "$(commit)")" "$(field date "$(date +%Y-%m-%dT%H:%M:%S)")" \
         "$([ "$quick" = 1 ] && echo true || echo false)" \
         "$([ "$lease" = 1 ] && echo true || echo false)")
+    later=$(not_begun "${chosen[@]}")
     write_results || exit 1
     export BIN QUICK=$quick LEASE=$lease WORK=$work MACHINE=$machine
     if [ -d packed/lib ]; then export LD_LIBRARY_PATH=$PWD/packed/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; fi
@@ -257,14 +267,17 @@ run() {
             build BIN="$BIN" || { echo "gpu_check: the build failed" >&2; exit 1; }
         fi
     fi
-    local part
     case $quick$lease in
         1*) : "${within:=115}" ;;
         01) : "${within:=$((535 - SECONDS))}" ;;        # of the call: unpacking counts
         *) : "${within:=470}" ;;
     esac
     deadline=$((SECONDS + within))
-    for part in "${chosen[@]}"; do run_part "$part"; done
+    local i
+    for ((i = 0; i < ${#chosen[@]}; i++)); do
+        later=$(not_begun "${chosen[@]:i+1}")
+        run_part "${chosen[i]}"
+    done
     printf '\n%s\n%s\n' "$summary" "$results"
     exit "$failed"
 }
