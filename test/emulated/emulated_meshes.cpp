@@ -245,3 +245,13 @@ TEST(sizes_that_no_kernel_takes_are_named) {
                    "%s: exit code %d, '%s'", args.c_str(), ran.code, ran.err.c_str());
         }
 }
+
+TEST(fp8_needs_a_gpu_that_has_its_products) {
+    const string config = tiny_program_config("no_fp8", {{"train", {{"steps", 1}}}}) +
+                          " --run.precision=bf16 --run.products=fp8";
+    const Ran ran = run("EMU_ARCH=86 " + build_folder() + "/emulated/train_gpt " + config);
+    EXPECT(ran.code == 78 && ran.err.starts_with("error: run.products = fp8: emulated sm_86 has compute "
+                                                 "capability 8.6, products of FP8 need 8.9; set "
+                                                 "run.products to bf16\n"),
+           "exit code %d, '%s'", ran.code, ran.err.c_str());
+}
