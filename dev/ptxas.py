@@ -191,8 +191,8 @@ def main():
     texts = {s: open(s).read() for s in sorted(glob.glob("llmc/ops/cuda/**/*.cu", recursive=True))
              if 90 in archs or not hopper_alone(s)}
     numeric = {s for s in texts if "namespace PRECISION" in texts[s]}
-    kernels = {s for s in texts if re.search("__global__|elementwise<", texts[s])}
-    large = {s for s in numeric & kernels if "attention" in s}
+    kernels = {s for s in texts if re.search("__global__|elementwise<|add_products<", texts[s])}
+    large = {s for s in numeric & kernels if "attention" in s or hopper_alone(s)}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         small = together(sorted(numeric & kernels - large), folder, "small.cu")
         sources = [(s, p) for s in (small, *sorted(large)) for p in ("bf16", "fp32")]

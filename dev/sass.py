@@ -16,7 +16,7 @@ INSTRUCTIONS = {                                        # by the kernel's name w
     "attention_mma_forward_kernel": [*TENSOR, WIDE[1]], "attention_mma_keys_kernel": TENSOR,
     "attention_mma_queries_kernel": [*TENSOR, *WIDE],
     "attention_wgmma_forward_kernel": WGMMA, "attention_wgmma_queries_kernel": WGMMA,
-    "attention_wgmma_keys_kernel": WGMMA,
+    "attention_wgmma_keys_kernel": WGMMA, "product_wgmma_kernel": [*WGMMA[:3], WIDE[1]],
     "encoder_backward_tokens_kernel": WIDE[:1], "sum_of_squares_kernel": WIDE[:1],
     "rotary_forward_kernel": WIDE, "rotary_backward_kernel": WIDE,
     "shortcut_forward_kernel": WIDE, "shortcut_backward_kernel": WIDE,

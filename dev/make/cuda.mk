@@ -7,7 +7,7 @@ of_dev     = $(patsubst dev/%.cpp,$(BUILD)/common/dev/%.o,$(wildcard dev/cuda_*.
 
 GOLDENS    = $(patsubst %,$(BUILD)/common/test/%.o,ptx_goldens ptx_goldens_hopper)
 BY_WGMMA   = $(foreach p,fp32 bf16,$(addprefix $(BUILD)/$p/,$(filter \
-             llmc/ops/cuda/attention/wgmma_%,$(KERNELS:%.cu=%.o))))
+             llmc/ops/cuda/attention/wgmma_% llmc/ops/cuda/products/wgmma_%,$(KERNELS:%.cu=%.o))))
 
 ifeq ($(DEVICE),cuda)
 # Compiled once, to the PTX of compute_80, and from that assembled for each GPU the toolkit knows. The PTX goes

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "llmc/base/context.h"
+#include "llmc/base/numbers/activations.h"
 
 inline namespace comm { enum Verb : uint8_t; }        // of a collective: comm/group.h
 
@@ -42,7 +43,7 @@ struct ProductShape {
     int m = 0, n = 0, k = 0;
     bool bias = false;
     int batch = 0;                  // such products in one call; 0: a single product
-    bool gelu = false;              // with GELU, or its backward
+    std::optional<Activation> activation = {};      // that follows, or its backward
     bool fp8 = false;               // of FP8 codes
     bool operator==(const ProductShape&) const = default;
 };

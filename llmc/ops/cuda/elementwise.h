@@ -9,6 +9,13 @@ namespace cuda {
 
 static constexpr int kElementwiseThreads = 256;
 
+template <class F> __device__ __forceinline__ Pack of_packs(const Pack& a, const Pack& b) {
+    Pack out;
+    #pragma unroll
+    for (int k = 0; k < Pack::size; k++) out[k] = floatX(F::of(float(a[k]), float(b[k])));
+    return out;
+}
+
 // out[i] = F::of(a[i], b[i]); out may be a or b. A function of one argument has b = a, and is read once.
 // FLOOR bytes = (inputs + 1) count sizeof(floatX)
 template <class F>
@@ -17,10 +24,7 @@ elementwise_kernel(floatX* out, const floatX* a, const floatX* b, size_t count) 
     const size_t i = (size_t(blockIdx.x) * kElementwiseThreads + threadIdx.x) * Pack::size;
     if (i + Pack::size <= count) {
         const Pack x = Pack::load_streaming(a + i), y = F::inputs == 2 ? Pack::load_streaming(b + i) : x;
-        Pack z;
-        #pragma unroll
-        for (int k = 0; k < Pack::size; k++) z[k] = floatX(F::of(float(x[k]), float(y[k])));
-        z.store(out + i);
+        of_packs<F>(x, y).store(out + i);
         return;
     }
     for (size_t k = i; k < count; k++) out[k] = floatX(F::of(float(a[k]), float(b[k])));

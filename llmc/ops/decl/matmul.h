@@ -106,7 +106,7 @@ inline constexpr ActivationNames activation_names[] = {ACTIVATIONS(NAMES)};
 inline Cost matmul_activation_forward_cost(const Target& on, Activation f, int N, int C, int F, bool bias) {
     const size_t n = size_t(N), c = size_t(C), p = size_t(pre_width(f, F));
     Cost cost = product_cost(activation_names[int(f)].product, {.m = N, .n = int(p), .k = C, .bias = bias,
-                                                                .gelu = f == Activation::Gelu});
+                                                                .activation = f});
     cost.read = (n * c + p * c + (bias ? p : 0)) * sizeof(floatX);
     cost.written = n * (p + size_t(F)) * sizeof(floatX);
     cost.passes = n * (p + size_t(F)) * sizeof(floatX);
@@ -136,8 +136,7 @@ inline Cost matmul_backward_input_cost(const Target& on, int N, int C, int OC) {
 inline Cost matmul_activation_backward_input_cost(const Target& on, Activation f, int N, int F, int OC) {
     const size_t n = size_t(N), oc = size_t(OC), p = size_t(pre_width(f, F));
     Cost cost = product_cost(activation_names[int(f)].product_backward,
-                             {.op = ProductShape::Input, .m = N, .n = F, .k = OC,
-                              .gelu = f == Activation::Gelu});
+                             {.op = ProductShape::Input, .m = N, .n = F, .k = OC, .activation = f});
     cost.read = (n * oc + oc * size_t(F) + n * p) * sizeof(floatX);
     cost.written = n * p * sizeof(floatX);
     // cuBLASLt's epilogue knows GELU, and reads pre beside the product

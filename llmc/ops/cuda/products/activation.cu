@@ -2,25 +2,10 @@
 // 2F wide, and act = f(gate) up.
 #include "llmc/ops/cuda/products/activation.h"
 
-#include "llmc/ops/cuda/elementwise.h"
+#include "llmc/ops/cuda/products/activation_math.h"
 
 namespace PRECISION {
 namespace cuda {
-
-struct Math {
-    static __device__ __forceinline__ float exp(float x) { return exp2f(kLog2e * x); }
-    static __device__ __forceinline__ float exp_negative(float x) { return exp2f(kLog2e * x); }
-    static __device__ __forceinline__ float quotient(float a, float b) { return __fdividef(a, b); }
-};
-
-template <class F> struct ActForward {
-    static constexpr int inputs = 1;
-    static __device__ __forceinline__ float of(float x, float) { return F::of(x); }
-};
-template <class F> struct ActBackward {
-    static constexpr int inputs = 2;
-    static __device__ __forceinline__ float of(float dact, float x) { return dact * F::tangent(x).slope; }
-};
 
 // A thread takes a pack of features of one row.
 // FLOOR bytes = 3 N F sizeof(floatX)
@@ -30,11 +15,8 @@ gated_kernel(floatX* act, const floatX* pre, size_t count, int F) {
     const size_t i = (size_t(blockIdx.x) * kElementwiseThreads + threadIdx.x) * Pack::size;
     if (i >= count) return;
     const floatX* row = pre + i / F * 2 * F + i % F;
-    const Pack g = Pack::load_streaming(row), u = Pack::load_streaming(row + F);
-    Pack y;
-    #pragma unroll
-    for (int k = 0; k < Pack::size; k++) y[k] = floatX(Formula::of(float(g[k])) * float(u[k]));
-    y.store(act + i);
+    const Pack gate = Pack::load_streaming(row), up = Pack::load_streaming(row + F);
+    gated<Formula>(gate, up).store(act + i);
 }
 
 // FLOOR bytes = 5 N F sizeof(floatX)
@@ -44,16 +26,10 @@ gated_backward_kernel(floatX* dpre, const floatX* dact, const floatX* pre, size_
     const size_t i = (size_t(blockIdx.x) * kElementwiseThreads + threadIdx.x) * Pack::size;
     if (i >= count) return;
     const size_t at = i / F * 2 * F + i % F;
-    const Pack d = Pack::load_streaming(dact + i), g = Pack::load_streaming(pre + at),
-               u = Pack::load_streaming(pre + at + F);
-    Pack dg, du;
-    #pragma unroll
-    for (int k = 0; k < Pack::size; k++) {
-        const Tangent<float> f = Formula::tangent(float(g[k]));
-        dg[k] = floatX(float(d[k]) * float(u[k]) * f.slope);
-        du[k] = floatX(float(d[k]) * f.value);
-    }
-    dg.store_global(dpre + at), du.store_global(dpre + at + F);
+    const Pack d = Pack::load_streaming(dact + i);
+    const GatedPacks x = {Pack::load_streaming(pre + at), Pack::load_streaming(pre + at + F)};
+    const GatedPacks dx = gated_backward<Formula>(d, x);
+    dx.gate.store_global(dpre + at), dx.up.store_global(dpre + at + F);
 }
 
 static dim3 blocks_of_packs(size_t count) {

@@ -1,5 +1,6 @@
 // Room ops/cuda/products: products of matrices on GPUs, with bias, activation and their gradients.
-// Called through ops:: as decl/matmul.h; cuBLASLt computes the products (ops/cuda/gemm.h).
+// Called through ops:: as decl/matmul.h; cuBLASLt computes the products (ops/cuda/gemm.h), or on Hopper the
+// kernels of fused_products.h.
 // The room knows sizes. It knows no layer.
 //
 // What matmul.cu asks of activation.cu.

@@ -1,13 +1,14 @@
-// Every product is cuBLASLt's or plain cuBLAS's, whichever is faster. Bias, GELU and their gradients are an
-// epilogue of cuBLASLt or a kernel of their own: candidates of the op (choices.h). Other activations are a
-// kernel of their own.
+// A product is cuBLASLt's, plain cuBLAS's, or on Hopper a kernel of ours, whichever is faster. Bias,
+// activation and their gradients are in the product's kernel or in one of their own: candidates of the op
+// (choices.h).
 //
-// GELU reads the stored, rounded pre-activation in every candidate, so that recomputation gives the same
-// bits. cuBLASLt's GELU epilogue reads the sum before rounding: no candidate uses the epilogue.
+// An activation reads the stored, rounded pre-activation in every candidate, so that recomputation gives the
+// same bits. cuBLASLt's GELU epilogue reads the sum before rounding: no candidate uses the epilogue.
 #include <algorithm>
 
 #include "llmc/base/check.h"
 #include "llmc/ops/cuda/products/activation.h"
+#include "llmc/ops/cuda/products/fused_products.h"
 #include "llmc/ops/cuda/gemm.h"
 #include "llmc/ops/cuda/scratch.h"
 #include "llmc/ops/cuda/sums.h"
@@ -21,14 +22,54 @@ namespace cuda {
 
 // Fused candidates move fewer bytes.
 static constexpr const char *kFused = "fused", *kUnfused = "unfused";
-std::string product_kernels() { return fmt::format("{} {}", kFused, kUnfused); }
 static bool is_fused(const Candidate& c) { return c.kernel == kFused; }
+
+static const std::vector<FusedProduct>& own_products() {
+    static const std::vector<FusedProduct> all = [] {
+        std::vector<FusedProduct> both = wgmma_forward_products();
+        for (const FusedProduct& p : wgmma_backward_products()) both.push_back(p);
+        return both;
+    }();
+    return all;
+}
+// Of this name; null: none here.
+static const FusedProduct* own_product(const Task& task, const std::string& name) {
+    for (const FusedProduct& p : own_products())
+        if (p.op == task.op && p.name == name && task.sizes[3] == 0 && p.supports()) return &p;
+    return nullptr;
+}
+
+std::string product_kernels() {
+    std::string names = fmt::format("{} {}", kFused, kUnfused);
+    for (const FusedProduct& p : own_products()) names += fmt::format(" {}:{}", int(p.op), p.name);
+    return names;
+}
+
+static std::optional<Activation> activation_of(Op op) {
+    if (op == Op::GeluForward || op == Op::GeluInput) return Activation::Gelu;
+    if (op == Op::Relu2Forward || op == Op::Relu2Input) return Activation::Relu2;
+    if (op == Op::SwigluForward || op == Op::SwigluInput) return Activation::Swiglu;
+    return {};
+}
+Op forward_op(std::optional<Activation> f, bool bias) {
+    if (f == Activation::Gelu && bias) return Op::GeluForward;
+    if (f == Activation::Relu2 && !bias) return Op::Relu2Forward;
+    if (f == Activation::Swiglu && !bias) return Op::SwigluForward;
+    return bias ? Op::BiasForward : Op::Forward;
+}
+Op input_op(std::optional<Activation> f) {
+    if (!f) return Op::Input;
+    if (f == Activation::Gelu) return Op::GeluInput;
+    return f == Activation::Relu2 ? Op::Relu2Input : Op::SwigluInput;
+}
+static bool is_gated(Op op) { return activation_of(op) && has_gate(*activation_of(op)); }
 
 static bool has_epilogue(Op op) {
     return op == Op::BiasForward || op == Op::GeluForward || op == Op::GeluInput || op == Op::WeightBias ||
            op == Op::Fp8BiasForward;
 }
-static bool is_input(Op op) { return op == Op::Input || op == Op::GeluInput; }
+static bool is_input(Op op) { return Op::Input <= op && op <= Op::SwigluInput; }
+static bool is_activated(Op op) { return activation_of(op) && !is_input(op); }
 static bool is_weight(Op op) { return op == Op::Weight || op == Op::WeightBias; }
 static bool is_fp8(Op op) { return op == Op::Fp8Forward || op == Op::Fp8BiasForward || op == Op::Fp8Input; }
 
@@ -37,6 +78,7 @@ static Gemm gemm_of(const Task& task, bool fused) {
     Gemm g = {.m = OC, .n = N, .k = C, .a_transposed = true, .b_transposed = false,     // out^T = w x^T
               .in = dtype_of<floatX>, .out = dtype_of<floatX>, .accumulate = false,
               .epilogue = Epilogue::None};
+    if (is_activated(task.op)) g.m = pre_width(*activation_of(task.op), OC);
     if (is_input(task.op)) g.m = C, g.k = OC, g.a_transposed = false;                   // dx^T = w^T dout^T
     if (is_weight(task.op)) {                                                           // dw^T += x^T dout
         g.m = C, g.n = OC, g.k = N, g.a_transposed = false, g.b_transposed = true;
@@ -60,11 +102,15 @@ std::vector<Candidate> product_candidates(const Task& task) {
         if (!fused || has_epilogue(task.op))
             for (const GemmAlgorithm& algorithm : gemm_algorithms(gemm_of(task, fused)))
                 candidates.push_back({fused ? kFused : kUnfused, algorithm});
+    for (const FusedProduct& p : own_products())
+        if (own_product(task, p.name) == &p) candidates.push_back({p.name});
     return candidates;
 }
 
 static Candidate candidate_for(const Task& task) {
-    if (const Candidate* const chosen = chosen_for(task)) return *chosen;
+    const Candidate* const chosen = chosen_for(task);
+    const bool ours = chosen && !is_fused(*chosen) && chosen->kernel != kUnfused;
+    if (chosen && (!ours || own_product(task, chosen->kernel))) return *chosen;
     for (const bool fused : {true, false}) {
         if (fused && !has_epilogue(task.op)) continue;
         const auto& algorithms = gemm_algorithms(gemm_of(task, fused));
@@ -82,41 +128,65 @@ struct Tensors {
     const void *left, *right;       // x and w; dout and w; dout and x
     const floatX* bias = nullptr;
     floatX* pre = nullptr;
+    floatX* dact = nullptr;         // workspace, of a gate's backward
     real* db = nullptr;
     const float *left_scale = nullptr, *right_scale = nullptr;      // of FP8 codes
 };
 
-static void run(const Task& task, const Candidate& candidate, const Tensors& t) {
+// Behind a product by cuBLASLt: what its epilogue has not done.
+static void run_rest(const Task& task, bool fused, const Tensors& t, const float* bias_gradient) {
     const auto [N, C, OC, batch] = task.sizes;
-    size_t used = 0;
-    std::byte* workspace = scratch<std::byte>(kGemmWorkspace, used);
-    const bool fused = is_fused(candidate);
-    float* gradient = task.op == Op::WeightBias && fused ? scratch<float>(size_t(OC), used) : nullptr;
-    const Unrecorded each;
-    gemm(gemm_of(task, fused),
-         {.d = task.op == Op::GeluForward ? t.pre : t.out, .a = t.right, .b = t.left,
-          .bias = is_weight(task.op) ? static_cast<void*>(gradient) : const_cast<floatX*>(t.bias),
-          .aux = t.pre, .a_scale = t.right_scale, .b_scale = t.left_scale},
-         candidate.algorithm, workspace);
-    floatX* out = static_cast<floatX*>(t.out);
+    floatX* const out = static_cast<floatX*>(t.out);
+    const bool gated = is_gated(task.op);
     switch (task.op) {
         case Op::BiasForward:
         case Op::Fp8BiasForward:
             if (!fused) add_bias(out, t.bias, N, OC);
             break;
         case Op::GeluForward:
-            if (fused) activation_forward(out, t.pre, Activation::Gelu, N, OC);
-            else add_bias_gelu(out, t.pre, t.bias, N, OC);
+            if (!fused) return add_bias_gelu(out, t.pre, t.bias, N, OC);
+            [[fallthrough]];
+        case Op::Relu2Forward:
+        case Op::SwigluForward:
+            activation_forward(out, t.pre, *activation_of(task.op), N, OC);
             break;
         case Op::GeluInput:
-            if (!fused) activation_backward(out, out, t.pre, Activation::Gelu, N, C);
+        case Op::Relu2Input:
+        case Op::SwigluInput:
+            if (!fused)
+                activation_backward(out, gated ? t.dact : out, t.pre, *activation_of(task.op), N, C);
             break;
         case Op::WeightBias:
-            if (fused) add_columns({.out = {t.db, nullptr}, .partial = gradient, .rows = 1, .columns = OC});
+            if (fused) add_columns({.out = {t.db, nullptr}, .partial = bias_gradient, .rows = 1,
+                                    .columns = OC});
             else bias_backward(t.db, static_cast<const floatX*>(t.left), N, OC);
             break;
         default: break;
     }
+}
+
+static void run(const Task& task, const Candidate& candidate, const Tensors& t) {
+    const auto [N, C, OC, batch] = task.sizes;
+    if (const FusedProduct* const own = own_product(task, candidate.kernel)) {
+        const bool input = is_input(task.op);
+        return own->run({.left = static_cast<const floatX*>(t.left),
+                         .right = static_cast<const floatX*>(t.right), .out = static_cast<floatX*>(t.out),
+                         .pre = t.pre, .bias = t.bias, .N = N, .width = input ? C : OC}, input ? OC : C);
+    }
+    size_t used = 0;
+    std::byte* workspace = scratch<std::byte>(kGemmWorkspace, used);
+    const bool fused = is_fused(candidate);
+    float* gradient = task.op == Op::WeightBias && fused ? scratch<float>(size_t(OC), used) : nullptr;
+    void* product = t.out;
+    if (is_activated(task.op)) product = t.pre;
+    else if (is_gated(task.op)) product = t.dact;
+    const Unrecorded each;
+    gemm(gemm_of(task, fused),
+         {.d = product, .a = t.right, .b = t.left,
+          .bias = is_weight(task.op) ? static_cast<void*>(gradient) : const_cast<floatX*>(t.bias),
+          .aux = t.pre, .a_scale = t.right_scale, .b_scale = t.left_scale},
+         candidate.algorithm, workspace);
+    run_rest(task, fused, t, gradient);
 }
 
 // Called before the op asks whether it only walks, so that --plan reports the same error as a run.
@@ -141,8 +211,9 @@ void matmul_activation_forward(floatX* act, floatX* pre, const floatX* x, const 
                                Activation f, int N, int C, int F) {
     check_sides(C, F);
     if (walked(matmul_activation_forward_cost, f, N, C, F, bias != nullptr)) return;
-    if (f == Activation::Gelu && bias)
-        return run(Op::GeluForward, N, C, F, {.out = act, .left = x, .right = w, .bias = bias, .pre = pre});
+    const Op op = forward_op(f, bias != nullptr);
+    if (activation_of(op) == f)
+        return run(op, N, C, F, {.out = act, .left = x, .right = w, .bias = bias, .pre = pre});
     const Unrecorded each;
     matmul_forward(pre, x, w, bias, N, C, pre_width(f, F));
     activation_forward(act, pre, f, N, F);
@@ -158,12 +229,8 @@ void matmul_activation_backward_input(floatX* dpre, floatX* dact, const floatX* 
                                       const floatX* pre, Activation f, int N, int F, int OC) {
     check_sides(F, OC);
     if (walked(matmul_activation_backward_input_cost, f, N, F, OC)) return;
-    if (f == Activation::Gelu)
-        return run(Op::GeluInput, N, F, OC,
-                   {.out = dpre, .left = dout, .right = w, .pre = const_cast<floatX*>(pre)});
-    const Unrecorded each;
-    matmul_backward_input(dact, dout, w, N, F, OC);
-    activation_backward(dpre, dact, pre, f, N, F);
+    run(input_op(f), N, F, OC,
+        {.out = dpre, .left = dout, .right = w, .pre = const_cast<floatX*>(pre), .dact = dact});
 }
 
 void matmul_backward_weight(real* dw, const floatX* dout, const floatX* x, int N, int C, int OC) {
@@ -264,25 +331,28 @@ Workload product_workload(const Task& task, void* memory, bool compares) {
     if (is_fp8(task.op)) return fp8_workload(task, memory, compares);
     const auto [N, C, OC, batch] = task.sizes;
     const bool input = is_input(task.op), weight = is_weight(task.op);
-    const size_t each = size_t(std::max(1, batch));
-    const size_t narrow = each * N * C, wide = each * N * OC, weights = each * OC * C;
+    const size_t each = size_t(std::max(1, batch)), parts = is_gated(task.op) ? 2 : 1;
+    const size_t narrow = each * N * C, wide = each * N * OC;
+    const size_t weights = each * OC * C * (input ? 1 : parts);
     const size_t left = input || weight ? wide : narrow, right = weight ? narrow : weights;
-    const size_t count = weight ? weights : input ? narrow : wide, bias = size_t(OC);
+    const size_t features = input ? narrow : wide, pre = features * parts, bias = size_t(OC);
+    const size_t count = weight ? weights : input ? pre : wide;
     const size_t out_bytes = count * (weight ? sizeof(float) : sizeof(floatX));
-    floatX *t_left, *t_right, *t_bias, *t_pre;
+    floatX *t_left, *t_right, *t_bias, *t_pre, *t_dact;
     std::byte *out, *expected = nullptr;
     real *db, *expected_db = nullptr;
     Workload w;
     w.take(memory, t_left, left), w.take(memory, t_right, right);
-    w.take(memory, t_bias, bias), w.take(memory, t_pre, count);
+    w.take(memory, t_bias, bias), w.take(memory, t_pre, pre), w.take(memory, t_dact, features);
     w.take(memory, out, out_bytes), w.take(memory, db, bias);
     if (compares) w.take(memory, expected, out_bytes), w.take(memory, expected_db, bias);
 
-    const Tensors tensors = {.out = out, .left = t_left, .right = t_right, .bias = t_bias, .pre = t_pre,
-                             .db = db};
+    const bool biased = task.op == Op::BiasForward || task.op == Op::GeluForward;
+    const Tensors tensors = {.out = out, .left = t_left, .right = t_right,
+                             .bias = biased ? t_bias : nullptr, .pre = t_pre, .dact = t_dact, .db = db};
     w.fill = [=] {
         fill_with_normals(t_left, left), fill_with_normals(t_right, right);
-        fill_with_normals(t_bias, bias), fill_with_normals(t_pre, count);
+        fill_with_normals(t_bias, bias), fill_with_normals(t_pre, pre);
         set_zero(out, out_bytes), set_zero(db, bias * sizeof(real));
         if (compares) set_zero(expected, out_bytes), set_zero(expected_db, bias * sizeof(real));
     };
@@ -294,7 +364,7 @@ Workload product_workload(const Task& task, void* memory, bool compares) {
     };
     // BF16 is off by some 2^-9, FP32 by the order of its sums
     const double tolerance = sizeof(floatX) == 2 ? 1e-2 : 1e-3;
-    const size_t columns = size_t(weight || input ? C : OC);
+    const size_t columns = weight ? size_t(C) : input ? parts * C : size_t(OC);
     w.comparisons.push_back({"product", out, expected, weight ? DType::F32 : dtype_of<floatX>,
                              count / columns, columns, columns, tolerance});
     if (task.op == Op::WeightBias)

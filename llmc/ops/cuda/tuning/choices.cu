@@ -16,9 +16,10 @@ namespace cuda {
 static constexpr struct {
     const char* name;
     size_t sizes;
-} kOps[] = {{"forward", 3},      {"bias_forward", 3},      {"gelu_forward", 3},      {"input", 3},
-            {"gelu_input", 3},   {"weight", 3},            {"weight_bias", 3},
-            {"fp8_forward", 3},  {"fp8_bias_forward", 3},  {"fp8_input", 3},  {"attention_forward", 4},
+} kOps[] = {{"forward", 3},       {"bias_forward", 3},      {"gelu_forward", 3},      {"relu2_forward", 3},
+            {"swiglu_forward", 3}, {"input", 3},            {"gelu_input", 3},        {"relu2_input", 3},
+            {"swiglu_input", 3},  {"weight", 3},            {"weight_bias", 3},       {"fp8_forward", 3},
+            {"fp8_bias_forward", 3}, {"fp8_input", 3},      {"attention_forward", 4},
             {"attention_queries", 4}, {"attention_keys", 4}};
 
 static constexpr std::string_view kBatch = "_batch";    // behind the name of a product; a fourth size

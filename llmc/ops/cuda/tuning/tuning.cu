@@ -19,9 +19,9 @@ static Task product_task(const ProductShape& p) {
     const Op fp8_forward = p.bias ? Op::Fp8BiasForward : Op::Fp8Forward;
     if (p.fp8) return {p.op == ProductShape::Input ? Op::Fp8Input : fp8_forward, {p.m, p.k, p.n}};
     if (p.op == ProductShape::Weight) return {p.bias ? Op::WeightBias : Op::Weight, {p.k, p.n, p.m, p.batch}};
-    if (p.op == ProductShape::Input) return {p.gelu ? Op::GeluInput : Op::Input, {p.m, p.n, p.k, p.batch}};
-    if (p.gelu && p.bias) return {Op::GeluForward, {p.m, p.k, p.n}};
-    return {p.bias ? Op::BiasForward : Op::Forward, {p.m, p.k, p.n, p.batch}};
+    if (p.op == ProductShape::Input) return {input_op(p.activation), {p.m, p.n, p.k, p.batch}};
+    const Op forward = forward_op(p.activation, p.bias);
+    return {forward, {p.m, p.k, forward == Op::SwigluForward ? p.n / 2 : p.n, p.batch}};
 }
 
 // In the order of their first call. Attention over a cache (Tq < Tk) runs where it is not worth a choice.
