@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "llmc/base/numbers/activations.h"
+#include "llmc/base/numbers/exp2.h"
 #include "llmc/base/numbers/simd.h"
 #include "test/test.h"
 
@@ -181,4 +182,16 @@ TEST(what_runs_no_test_fails) {
     const auto elsewhere = test::run("cd / && " + self);
     EXPECT(elsewhere.code == 1 && elsewhere.err.find("the project's folder") != elsewhere.err.npos, "'%s'",
            elsewhere.err.c_str());
+}
+
+// Weights of attention: powers of 2 of what is at most 0.
+TEST(powers_of_two_by_fma) {
+    double worst = 0;
+    for (double x = -126; x <= 0; x += 0x1p-12) {
+        const double y = exp2_by_fma(float(x)), want = std::exp2(double(float(x)));
+        worst = std::max(worst, std::fabs(y / want - 1));
+    }
+    EXPECT(worst > 2e-6 && worst < 3.1e-6, "off by %g", worst);
+    for (int n = -126; n <= 0; n++) EXPECT(exp2_by_fma(float(n)) == std::ldexp(1.f, n), "2^%d", n);
+    EXPECT(exp2_by_fma(-INFINITY) == 0 && exp2_by_fma(-1e30f) == 0 && std::isnan(exp2_by_fma(NAN)));
 }

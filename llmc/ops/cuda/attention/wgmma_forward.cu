@@ -3,7 +3,9 @@
 //     S = Q K^T    P = exp(S - max)    O = sum of P V, shrunk as the maximum grows    lse = max + log(sum)
 //
 // A consumer starts the scores of tile j + 1 before the sum over tile j, and computes a softmax while the
-// other consumer's products run: the two take turns to start products.
+// other consumer's products run: the two take turns to start products. With heads of 64 a tile's exponentials
+// take as long as its products: a variant computes a quarter of them by exp2_by_fma().
+#include "llmc/base/numbers/exp2.h"
 #include "llmc/ops/cuda/attention/wgmma.h"
 
 namespace PRECISION {
@@ -27,7 +29,7 @@ struct RowSoftmax {
 };
 
 // Scores become weights; shrink: what earlier sums are to be multiplied by.
-template <int R>
+template <bool ByFma, int R>
 static __device__ __forceinline__ void soften(float (&s)[R], RowSoftmax& rows, float (&shrink)[2],
                                               float scale) {
     float larger[2] = {-INFINITY, -INFINITY};
@@ -41,14 +43,15 @@ static __device__ __forceinline__ void soften(float (&s)[R], RowSoftmax& rows, f
     }
     #pragma unroll
     for (int i = 0; i < R; i++) {
-        s[i] = ptx::exp2_approx(s[i] * scale - larger[i / 2 % 2]);
+        const float exponent = s[i] * scale - larger[i / 2 % 2];
+        s[i] = ByFma && i / 4 % 4 == 3 ? exp2_by_fma(exponent) : ptx::exp2_approx(exponent);
         rows.sum[i / 2 % 2] += s[i];
     }
 }
 
 // FLOOR bytes = (2 B Tq + 2 keys) NH D sizeof(floatX) + 4 B NH Tq, mma flops = 4 D pairs NH B,
 // for the pairs in tiles that are not skipped, and the keys that blocks read for them, mostly from L2
-template <int D, bool Bounded>
+template <int D, bool Bounded, bool ByFma>
 __global__ void __launch_bounds__(kWgmmaThreads, 1)
 attention_wgmma_forward_kernel(const __grid_constant__ ForwardMaps maps, AttentionForward x, AttentionDims d,
                                HeadOrder order, float scale) {
@@ -110,7 +113,7 @@ attention_wgmma_forward_kernel(const __grid_constant__ ForwardMaps maps, Attenti
         ptx::wgmma_wait<0>(s);
         barriers.keys.release(loaded);
         seen.hide_others(s, keys.from);
-        soften(s, softmax, shrink, scale);
+        soften<ByFma>(s, softmax, shrink, scale);
         P.round(s);
         for (int j = keys.from + 1; j < keys.end; j++, loaded++) {
             barriers.keys.wait_full(loaded + 1);
@@ -126,7 +129,7 @@ attention_wgmma_forward_kernel(const __grid_constant__ ForwardMaps maps, Attenti
             ptx::wgmma_wait<1>(s);
             barriers.keys.release(loaded + 1);
             seen.hide_others(s, j);
-            soften(s, softmax, shrink, scale);
+            soften<ByFma>(s, softmax, shrink, scale);
             ptx::wgmma_wait<0>(O);
             barriers.values.release(loaded);
             #pragma unroll
@@ -156,7 +159,7 @@ attention_wgmma_forward_kernel(const __grid_constant__ ForwardMaps maps, Attenti
 // ---------------------------------------------------------------------------------------------------------
 // variants
 
-template <int D> struct WgmmaForward {
+template <int D, bool ByFma> struct WgmmaForward {
     using Tiles = ForwardTiles<D>;
     static Floor floor(const AttentionDims& d) {
         const double heads = double(d.B) * d.NH;
@@ -172,17 +175,21 @@ template <int D> struct WgmmaForward {
                                   tensor_map({t.v, D, d.KV(), d.Tk, d.B, d.kv_stride}, Tiles::N)};
         with_bounds(d, [&](auto bounded) {
             if constexpr (sizeof(floatX) == 2)
-                launch(attention_wgmma_forward_kernel<D, bounded>, dim3(grid_of(order)), dim3(kWgmmaThreads),
-                       Tiles::bytes + kAlignBytes, floor(d), maps, t, d, order,
+                launch(attention_wgmma_forward_kernel<D, bounded, ByFma>, dim3(grid_of(order)),
+                       dim3(kWgmmaThreads), Tiles::bytes + kAlignBytes, floor(d), maps, t, d, order,
                        float(kLog2e * attention_scale(d)));
         });
     }
 };
 
+template <int D> using WgmmaForwardByUnits = WgmmaForward<D, false>;
+template <int D> using WgmmaForwardByFma = WgmmaForward<D, true>;
+
 AttentionForwardVariants attention_wgmma_forward_variants() {
     static constexpr AttentionVariant<AttentionForward> all[] = {
-        wgmma_variant<AttentionForward, WgmmaForward, 64>("wgmma_128x128"),
-        wgmma_variant<AttentionForward, WgmmaForward, 128>("wgmma_128x128")};
+        wgmma_variant<AttentionForward, WgmmaForwardByUnits, 64>("wgmma_128x128"),
+        wgmma_variant<AttentionForward, WgmmaForwardByFma, 64>("wgmma_128x128_fma"),
+        wgmma_variant<AttentionForward, WgmmaForwardByUnits, 128>("wgmma_128x128")};
     return all;
 }
 

@@ -1,5 +1,6 @@
 // How much attention by tensor cores computes, in closed form: tiles above the diagonal are skipped.
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
@@ -32,12 +33,12 @@ TEST(skipped_tiles_are_not_computed) {
     const int seen = expect_counts(cuda::attention_forward_variants(), 2) +
                      expect_counts(cuda::attention_queries_variants(), 3) +
                      expect_counts(cuda::attention_keys_variants(), 4);
-    // one of 30 wants more shared memory than sm_120 has; six are by wgmma
-    const int expected = cuda_device().arch == 90 ? 36 : 29;
+    // one of 30 wants more shared memory than sm_120 has; seven are by wgmma
+    const int expected = cuda_device().arch == 90 ? 37 : 29;
     EXPECT(sizeof(floatX) == 2 ? seen >= expected : seen == 0, "%d variants and head sizes", seen);
 }
 
-// Code of sm_90a runs on Hopper alone, and is the first choice there.
+// Code of sm_90a runs on Hopper alone, and is the first choice there. A forward has two variants.
 TEST(hopper_alone_takes_wgmma) {
     for (const int arch : {80, 86, 89, 90, 100, 103, 120})
         for (const int D : {32, 64, 80, 96, 128, 160})
@@ -48,12 +49,32 @@ TEST(hopper_alone_takes_wgmma) {
                 const auto candidates = cuda::candidates_of({op, {1, 256, 1, D}});
                 cuda_device().arch = before, cuda_device().shared_limit = shared;
                 const bool expected = arch == 90 && (D == 64 || D == 128);
+                const size_t number = op == cuda::Op::AttentionForward && D == 64 ? 2 : 1;
                 for (size_t i = 0; i < candidates.size(); i++)
-                    EXPECT(candidates[i].kernel.starts_with("wgmma") == (expected && i == 0),
+                    EXPECT(candidates[i].kernel.starts_with("wgmma") == (expected && i < number),
                            "sm_%d, heads of %d: candidate %zu is %s", arch, D, i,
                            candidates[i].kernel.c_str());
                 EXPECT(candidates.empty() == (sizeof(floatX) != 2));
             }
+}
+
+// A quarter of the weights by exp2_by_fma(): sums of weights change in their last bits. On Hopper.
+TEST_IF(sizeof(floatX) == 2, variants_by_fma_compute_otherwise) {
+    const TestedAttention s = {1, 128, 128, 1, 64, 0, 0};
+    const AttentionInputs in(s, 1);
+    const OnDevice q(in.q), k(in.k), v(in.v), out(poisoned<floatX>(in.dout.size()));
+    const OnDevice lse(poisoned<real>(128));
+    std::vector<std::vector<real>> sums;
+    for (const auto& variant : cuda::attention_wgmma_forward_variants()) {
+        if (!variant.supports(64)) continue;
+        variant.run({out, lse, q, k, v}, dims_of<cuda::AttentionDims>(s));
+        sums.push_back(lse.host());
+    }
+    if (sums.empty()) return test::skip("no Hopper");
+    double most = 0;
+    for (size_t i = 0; i < 128; i++)
+        most = std::max(most, std::fabs(double(sums[0][i]) - double(sums[1][i])));
+    EXPECT(sums.size() == 2 && most > 1e-7 && most < 1e-5, "%g", most);
 }
 
 // A map is made once, and again for another pointer or shape.
