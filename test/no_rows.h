@@ -10,7 +10,7 @@ inline void layernorm_on_no_rows(real* sums, floatX* w) {
         Layernorm t = {.kind = kind, .x1 = w, .y = w, .mean = sums, .rstd = sums, .x = w, .r = w, .bias = w,
                        .w = w, .b = w};
         layernorm_forward(t, 0, C);
-        layernorm_backward(w, sums, sums + C, w, t, 0, C);
+        layernorm_backward({w, sums, sums + C, sums + 2 * C}, w, t, 0, C);
         t.r = t.bias = nullptr;
         layernorm_forward(t, 0, C);
     }

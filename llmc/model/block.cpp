@@ -138,8 +138,8 @@ struct Call {
         return {.x = a.x, .r = tp.reduce_scatter(s.slice, s.r, nC), .bias = w.attprojb};
     }
 
-    void attention_backward(const BlockGrads& dw, floatX* dx, floatX* dx0) const {
-        ops::bias_backward(dw.attprojb, dx, mine, C);
+    // dx: the gradient of x1. attprojb's gradient is there: the norm of x1 has summed dx.
+    StreamGradient attention_backward(const BlockGrads& dw, floatX* dx, floatX* dx0, real* dbias) const {
         const floatX* dout = tp.all_gather(s.dh, dx, nC);
         ops::matmul_backward_weight(dw.attprojw, dout, a.atty, N, A, C);
         product.backward_input(s.datty, dout, wattproj());
@@ -152,11 +152,12 @@ struct Call {
         ops::matmul_backward_weight_bias(dw.qkvw, dw.qkvb, s.dqkv, h, N, C, W);
         product.backward_input(s.dh, s.dqkv, wqkv());
         if (w.wve) values_backward(dw, h);
-        ops::layernorm_backward(dx, dw.ln1w, dw.ln1b, tp.reduce_scatter(s.slice, s.dh, nC),
-                                norm1({.x = a.x}), mine, C);
+        ops::layernorm_backward({.dx = dx, .dw = dw.ln1w, .db = dw.ln1b, .dbias = zeroed(dbias, C)},
+                                tp.reduce_scatter(s.slice, s.dh, nC), norm1({.x = a.x}), mine, C);
         if (d.kind.shortcut)
             ops::shortcut_backward({.dx = dx, .dx0 = dx0, .dkeep = dw.residw, .dadd = dw.x0w}, a.in, span.x0,
                                    w.residw, w.x0w, mine, C);
+        return {.dx = dx, .dbias = dbias};
     }
 
     // -----------------------------------------------------------------------------------------------------
@@ -180,9 +181,11 @@ struct Call {
         return {.x = a.x1, .r = tp.reduce_scatter(s.slice, s.r, nC), .bias = bias};
     }
 
-    void feed_forward_backward(const BlockGrads& dw, floatX* dx) const {
+    void feed_forward_backward(const BlockGrads& dw, StreamGradient g) const {
         const int P = d.P();
-        ops::bias_backward(dw.fcprojb, dx, mine, C);
+        floatX* const dx = g.dx;
+        if (dw.fcprojb && g.dbias) ops::accumulate(dw.fcprojb, g.dbias, size_t(C));
+        else ops::bias_backward(dw.fcprojb, dx, mine, C);
         const floatX* dout = tp.all_gather(s.dh, dx, nC);
         ops::matmul_backward_weight(dw.fcprojw, dout, a.act, N, F, C);
         floatX* dact = a.act;                                   // read for the last time
@@ -190,8 +193,8 @@ struct Call {
         const floatX* h = whole ? a.h2 : tp.all_gather(s.h, a.ln2, nC);
         ops::matmul_backward_weight_bias(dw.fcw, dw.fcb, s.dpre, h, N, C, P);
         product.backward_input(s.dh, s.dpre, wfc());
-        ops::layernorm_backward(dx, dw.ln2w, dw.ln2b, tp.reduce_scatter(s.slice, s.dh, nC),
-                                norm2({.x = a.x1}), mine, C);
+        ops::layernorm_backward({.dx = dx, .dw = dw.ln2w, .db = dw.ln2b, .dbias = dw.attprojb},
+                                tp.reduce_scatter(s.slice, s.dh, nC), norm2({.x = a.x1}), mine, C);
     }
 };
 
@@ -227,11 +230,11 @@ void Block::recompute(const BlockWeights& w, BlockActs& a, const BlockScratch& s
     }
 }
 
-void Block::backward(const BlockWeights& w, const BlockGrads& dw, BlockActs& a, floatX* dx, floatX* dx0,
-                     const BlockScratch& s, Span span) const {
+StreamGradient Block::backward(const BlockWeights& w, const BlockGrads& dw, BlockActs& a, StreamGradient g,
+                               floatX* dx0, const BlockScratch& s, Span span, real* dbias) const {
     const Call call{*this, w, a, s, span};
-    call.feed_forward_backward(dw, dx);
-    call.attention_backward(dw, dx, dx0);
+    call.feed_forward_backward(dw, g);
+    return call.attention_backward(dw, g.dx, dx0, dbias);
 }
 
 void add_block_scratch(ArenaOf arena, BlockScratch& s, const Dims& d, size_t N, size_t n, bool backward,
@@ -249,6 +252,7 @@ void add_block_scratch(ArenaOf arena, BlockScratch& s, const Dims& d, size_t N, 
     arena.add("block scratch", &s.datty, N * A);
     arena.add("block scratch", &s.dpre, N * size_t(d.P()));
     if (d.kind.values) arena.add("block scratch", &s.dgates, N * size_t(d.KV));
+    if (sums_on_the_way(d)) arena.add("block scratch", &s.dbias, C);
 }
 
 }  // namespace PRECISION::model

@@ -30,6 +30,18 @@ struct Stream {
     const floatX* bias = nullptr;     // (C), or null
 };
 
+// The gradient of a Stream.
+struct StreamGradient {
+    floatX* dx;                       // (n, C)  of the sum
+    const real* dbias = nullptr;      // (C)     column sums of dx over this rank's tokens; null: not summed
+};
+
+// Zeros to add to, if there is a buffer.
+inline real* zeroed(real* values, int count) {
+    if (values) ops::set_zero(values, size_t(count) * sizeof(real));
+    return values;
+}
+
 // A norm: x1 = in, y = norm(x1), with gain w and shift b. in.x = x1 in recomputation and in backward.
 inline ops::Layernorm norm(Stream in, floatX* x1, floatX* y, real* mean, real* rstd, const floatX* w,
                            const floatX* b, const Dims& d) {
@@ -68,6 +80,7 @@ struct Slice {
 };
 
 // Buffers of a pass through a block. Only r, slice and bias live on: they are terms of the returned Stream.
+// Likewise dbias of the returned StreamGradient.
 struct BlockScratch {
     floatX *h, *h2;   // (n tp, C)   ln1 and ln2 of all tokens, gathered over tp; h2 null: both in h
     floatX* r;        // (n tp, C)   a matmul's addend to the stream
@@ -78,11 +91,19 @@ struct BlockScratch {
     floatX* datty;    // (N, A)
     floatX* dpre;     // (N, P)
     real* dgates;     // (N, KV)     with value embeddings
+    real* dbias;      // (C)         if sums_on_the_way(d)
     InputCodes inputs;                      // with run.products = fp8
     const BlockCodes* codes;                // of the block's matrices; null: products in floatX
 };
 void add_block_scratch(ArenaOf arena, BlockScratch& s, const Dims& d, size_t N, size_t n, bool backward,
                        Recompute level, const Axis& tp);
+
+// Whether the norm that writes a gradient of the stream also sums its columns, for the bias of the block
+// before. The shortcut scales dx behind the norm. In fp64 the block before sums by itself, token by token in
+// its tensor: so the bits do not depend on the cut of a batch into micro-batches.
+inline bool sums_on_the_way(const Dims& d) {
+    return d.kind.bias && !d.kind.shortcut && sizeof(floatX) < sizeof(double);
+}
 
 struct Block {
     Dims d;
@@ -98,10 +119,10 @@ struct Block {
     // Computes the contents of buffers that blocks share (acts.h) again, before backward.
     void recompute(const BlockWeights& w, BlockActs& a, const BlockScratch& s, Span span) const;
 
-    // dx (n, C): on entry the gradient of x2, on return the gradient of the incoming stream. dx0 (n, C) +=,
-    // with the shortcut.
-    void backward(const BlockWeights& w, const BlockGrads& dw, BlockActs& a, floatX* dx, floatX* dx0,
-                  const BlockScratch& s, Span span) const;
+    // g: the gradient of the returned stream; returns that of the incoming stream, in the same dx. dbias:
+    // where to sum its columns, as s.dbias; null: nowhere. dx0 (n, C) +=, with the shortcut.
+    StreamGradient backward(const BlockWeights& w, const BlockGrads& dw, BlockActs& a, StreamGradient g,
+                            floatX* dx0, const BlockScratch& s, Span span, real* dbias) const;
 };
 
 }  // namespace PRECISION::model

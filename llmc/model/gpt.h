@@ -252,22 +252,26 @@ template <class W> void Gpt::head_backward(W& weights, const Batch& b, real dlos
 template <class W> void Gpt::backward(W& weights, const Batch& b, real dloss, int c, int buffer) {
     const Chunk chunk = part.chunks[size_t(c)];
     const size_t nC = stream_count(b.N());
+    const int mine = Slice(tp, b.N()).mine;
+    StreamGradient g = {.dx = dx, .dbias = zeroed(scratch.dbias, d.C)};
     if (chunk.ends) {
         const HeadActs& a = head[size_t(buffer)];
         head_backward(weights, b, dloss, buffer);
         ops::set_zero(dx, message_count(b.N()) * sizeof(floatX));
         const auto grads = weights.final_grads();
-        ops::layernorm_backward(dx, grads.lnfw, grads.lnfb, tp.reduce_scatter(scratch.slice, scratch.dh, nC),
-                                norm_of_head(weights.final(), a, {.x = a.xf}, d), Slice(tp, b.N()).mine, d.C);
+        ops::layernorm_backward({dx, grads.lnfw, grads.lnfb, scratch.dbias},
+                                tp.reduce_scatter(scratch.slice, scratch.dh, nC),
+                                norm_of_head(weights.final(), a, {.x = a.xf}, d), mine, d.C);
         weights.done_final();
-    }
+    } else ops::bias_backward(scratch.dbias, dx, mine, d.C);
 
     for (int l = chunk.end - 1; l >= chunk.begin; l--) {
         const Walking at(&Walk::block, part.layers[size_t(l)]);
         const BlockWeights w = weights_of(weights, l);
         const Span at_l = span(b, l, x0(b, c, buffer));
         block.recompute(w, of(l, buffer), scratch, at_l);
-        block.backward(w, weights.block_grads(l), of(l, buffer), dx, dx + nC, scratch, at_l);
+        g = block.backward(w, weights.block_grads(l), of(l, buffer), g, dx + nC, scratch, at_l,
+                           l > chunk.begin ? scratch.dbias : nullptr);
         weights.done_block(l);
     }
 
@@ -283,7 +287,7 @@ template <class W> void Gpt::embed_backward(W& weights, const Batch& b, int buff
     if (d.kind.embed_norm) {
         const EmbedActs& a = embedded[size_t(buffer)];
         ops::set_zero(scratch.dh, nC * sizeof(floatX));
-        ops::layernorm_backward(scratch.dh, grads.lnew, grads.lneb, dx,
+        ops::layernorm_backward({scratch.dh, grads.lnew, grads.lneb}, dx,
                                 norm_of_embedding(weights.embed(), a, nullptr, d), Slice(tp, b.N()).mine,
                                 d.C);
         draw = scratch.dh;

@@ -23,7 +23,7 @@ struct Tensors {
     int N, C;
     Kind kind;
     std::vector<floatX> x, r, bias, w, b, x1, y, dy, dx;
-    std::vector<real> mean, rstd, dw, db;
+    std::vector<real> mean, rstd, dw, db, dbias;
 
     explicit Tensors(const Shape& s, const Kind& k = {}) : N(s.N), C(s.C), kind(k) {
         const size_t n = size_t(N) * C;
@@ -31,7 +31,7 @@ struct Tensors {
         w = normals<floatX>(C, 4, 0.3, 1);
         b = normals<floatX>(C, 5), dy = normals<floatX>(n, 6), dx = normals<floatX>(n, 7);
         x1 = poisoned<floatX>(n), y = poisoned<floatX>(n), mean = poisoned<real>(N), rstd = poisoned<real>(N);
-        dw = normals<real>(C, 8), db = normals<real>(C, 9);
+        dw = normals<real>(C, 8), db = normals<real>(C, 9), dbias = normals<real>(C, 10);
     }
     cpu::Layernorm forward_of(floatX* stream) {
         return {.kind = kind.mean ? NormKind::LayerNorm : NormKind::RmsNorm,
@@ -52,7 +52,10 @@ struct Tensors {
         cpu::Layernorm t = forward_of(x1.data() + at);
         t.mean = kind.mean ? t.mean + from : nullptr;
         t.rstd += from;
-        cpu::layernorm_backward(dx.data() + at, kind.w ? dw.data() : nullptr, kind.b ? db.data() : nullptr,
+        cpu::layernorm_backward({.dx = dx.data() + at,
+                                 .dw = kind.w ? dw.data() : nullptr,
+                                 .db = kind.b ? db.data() : nullptr,
+                                 .dbias = kind.bias ? dbias.data() : nullptr},
                                 dy.data() + at, t, to - from, C);
     }
 };
@@ -106,7 +109,10 @@ static void expect_right(const Kind& kind) {
         Tensors t(s, kind);
         t.forward();
         const Reference r(t);
+        std::vector<real> dbias = t.dbias;
         t.backward(0, s.N);
+        if (kind.bias) cpu::bias_backward(dbias.data(), t.dx.data(), s.N, s.C);
+        EXPECT(same_bits(t.dbias, dbias), "{%d, %d}: the bias's gradient is no sum of dx", s.N, s.C);
         EXPECT_CLOSE(t.x1, r.x1, r.x1_sums);
         EXPECT_CLOSE(t.y, r.y, r.y_sums);
         EXPECT_CLOSE(t.dx, r.dx, r.dx_sums);
@@ -147,6 +153,7 @@ TEST(threads_and_cuts_change_no_bit) {
     for (const Tensors& t : runs) {
         EXPECT(same_bits(t.x1, runs[0].x1) && same_bits(t.y, runs[0].y));
         EXPECT(same_bits(t.dx, runs[0].dx) && same_bits(t.dw, runs[0].dw) && same_bits(t.db, runs[0].db));
+        EXPECT(same_bits(t.dbias, runs[0].dbias));
     }
 }
 

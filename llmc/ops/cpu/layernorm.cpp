@@ -1,6 +1,6 @@
 // Rows are spread over threads. Backward also sums down the columns: tokens come in chunks that stay in
-// cache, first by rows for dx, then by columns for dw and db. Each column's sum runs in the order of the
-// tokens.
+// cache, first by rows for dx, then by columns for dw, db and dbias. Each column's sum runs in the order of
+// the tokens.
 #include <algorithm>
 #include <cmath>
 
@@ -93,18 +93,29 @@ static void backward_columns(real* dw, real* db, const floatX* dy, const Layerno
     if (db) store(db + i, b, left);
 }
 
-void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const Layernorm& t, int N, int C) {
-    if (walked(layernorm_backward_cost, (dw != nullptr) + (db != nullptr), t, N, C)) return;
+// dbias += sum of dx, likewise.
+static void bias_columns(real* dbias, const floatX* dx, size_t n, int rows, int i, int C) {
+    Vector<real> sum = load(dbias + i, C - i);
+    for (const size_t end = n + size_t(rows); n < end; n++) sum += load(dx + n * C + i, C - i);
+    store(dbias + i, sum, C - i);
+}
+
+void layernorm_backward(const NormGrads& g, const floatX* dy, const Layernorm& t, int N, int C) {
+    if (walked(layernorm_backward_cost, g, t, N, C)) return;
     const int chunk = std::max(1, int(kChunkBytes / (2 * size_t(C) * sizeof(floatX))));
     #pragma omp parallel num_threads(context.threads)
     for (int start = 0; start < N; start += chunk) {
         const int rows = std::min(chunk, N - start);
         #pragma omp for schedule(static) nowait
         for (int n = start; n < start + rows; n++)
-            backward_row(dx + size_t(n) * C, dy + size_t(n) * C, t, size_t(n), C);
+            backward_row(g.dx + size_t(n) * C, dy + size_t(n) * C, t, size_t(n), C);
         #pragma omp for schedule(static)
-        for (int i = 0; i < (dw || db ? C : 0); i += W)
-            backward_columns(dw, db, dy, t, size_t(start), rows, i, C);
+        for (int i = 0; i < (g.dw || g.db ? C : 0); i += W)
+            backward_columns(g.dw, g.db, dy, t, size_t(start), rows, i, C);
+        // the loop above ends with a barrier: all rows of dx are there
+        #pragma omp for schedule(static) nowait
+        for (int i = 0; i < (g.dbias ? C : 0); i += W)
+            bias_columns(g.dbias, g.dx, size_t(start), rows, i, C);
     }
 }
 

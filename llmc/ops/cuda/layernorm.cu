@@ -119,7 +119,8 @@ void add_residual(floatX* out, const floatX* x, const floatX* r, const floatX* b
 // backward
 
 static constexpr int kBackwardThreads = 512;
-static_assert(kGpuLayernormBytes == 3 * kBackwardThreads * sizeof(Pack) &&
+static_assert(kGpuDbiasBytes == 2 * kBackwardThreads * sizeof(Pack) &&
+              kGpuLayernormBytes == 3 * kBackwardThreads * sizeof(Pack) &&
               kGpuRmsnormBytes == 4 * kBackwardThreads * sizeof(Pack));
 
 // Sums each of 8 values over the lanes of a warp; lane l returns the sum of value l / 4. Lanes trade halves
@@ -161,15 +162,16 @@ static __device__ __forceinline__ void block_sum_of_8(float (&v)[8], float* sums
 
 // Which sums over the tokens a block leaves in `partial`.
 struct Sums {
-    bool dw, db;
-    HOST_DEVICE int count() const { return dw + db; }
+    bool dw, db, dbias;
+    HOST_DEVICE int count() const { return dw + db + dbias; }
 };
 
 // dx += rstd (w dy - mean(w dy) - xhat mean(w dy xhat)),  xhat = (x1 - mean) rstd;  RMSNorm: mean(w dy) is
 // left out, as x1's mean is
-// partial[block] = (sum of dy xhat, sum of dy) over the block's tokens, (outputs, C)
+// partial[block] = (sum of dy xhat, sum of dy, with Dbias of the rounded dx) over the block's tokens,
+// (outputs, C)
 // FLOOR bytes = 4 N C sizeof(floatX) + (mean ? 8 : 4) N + (w ? C : 0) sizeof(floatX) + 4 outputs groups C
-template <int P, int R, bool Rms>
+template <int P, int R, bool Rms, bool Dbias>
 __global__ void __launch_bounds__(kBackwardThreads)
 layernorm_backward_kernel(floatX* dx, float* partial, const floatX* dy, const floatX* x1, const floatX* w,
                           const float* mean, const float* rstd, int N, int C, int rows, Sums kept) {
@@ -178,7 +180,7 @@ layernorm_backward_kernel(floatX* dx, float* partial, const floatX* dy, const fl
     const uint4 zero = {0, 0, 0, 0};
     // the widest tokens leave no registers for sums of a shift, and read the gain again for each token
     constexpr bool kRoom = P < 4;
-    float dw[P][Pack::size] = {}, db[kRoom ? P : 1][Pack::size] = {};
+    float dw[P][Pack::size] = {}, db[kRoom ? P : 1][Pack::size] = {}, dbias[Dbias ? P : 1][Pack::size] = {};
     Held gain[kRoom ? P : 1];
     const auto load_gain = [&](int p) -> uint4 {
         if (column(p) >= C) return zero;
@@ -242,6 +244,7 @@ layernorm_backward_kernel(floatX* dx, float* partial, const floatX* dy, const fl
                     d_p[k] = floatX(float(d_p[k]) + (wdy - a - xhat * b) * s[r]);
                 }
                 d_p.store(dx + size_t(start + r) * C + column(p));
+                if constexpr (Dbias) add_pack(dbias[p], d_p);
                 keep_gain(p);
             }
     }
@@ -252,6 +255,7 @@ layernorm_backward_kernel(floatX* dx, float* partial, const floatX* dy, const fl
         if (kept.dw) store_floats(to, dw[p]);
         if constexpr (kRoom)
             if (kept.db) store_floats(to + kept.dw * C, db[p]);
+        if constexpr (Dbias) store_floats(to + (kept.dw + kept.db) * C, dbias[p]);
     }
 }
 
@@ -327,13 +331,16 @@ layernorm_sums_kernel(float* partial, const floatX* dy, const floatX* x1, const 
     if (kept.db) store_floats(to + kept.dw * C, db);
 }
 
-// each: packs of a thread. For more rows the kernels of wide tokens have no registers.
-template <bool Rms> static auto backward_kernel(int each) {
+// each: packs of a thread. For more rows the kernels of wide tokens have no registers, nor have they for
+// dbias.
+template <bool Rms> static auto backward_kernel(int each, bool dbias) {
+    if (dbias && each == 2) return layernorm_backward_kernel<2, 1, Rms, true>;
+    if (dbias) return layernorm_backward_kernel<1, 4, Rms, true>;
     if constexpr (Rms)
-        if (each == 4) return layernorm_backward_kernel<4, 1, Rms>;
-    return each == 3   ? layernorm_backward_kernel<3, 1, Rms>
-           : each == 2 ? layernorm_backward_kernel<2, 1, Rms>
-                       : layernorm_backward_kernel<1, 4, Rms>;
+        if (each == 4) return layernorm_backward_kernel<4, 1, Rms, false>;
+    if (each == 3) return layernorm_backward_kernel<3, 1, Rms, false>;
+    if (each == 2) return layernorm_backward_kernel<2, 1, Rms, false>;
+    return layernorm_backward_kernel<1, 4, Rms, false>;
 }
 
 struct Backward {
@@ -347,7 +354,8 @@ struct Backward {
 
 static void backward_in_one(const Backward& t, int groups) {
     const int packs = t.C / Pack::size, each = div_up(packs, kBackwardThreads);
-    const auto kernel = t.mean ? backward_kernel<false>(each) : backward_kernel<true>(each);
+    const bool dbias = t.sums.dbias;
+    const auto kernel = t.mean ? backward_kernel<false>(each, dbias) : backward_kernel<true>(each, dbias);
     const int threads = div_up(div_up(packs, each), 32) * 32;
     launch(kernel, dim3(groups), dim3(threads), 0,
            {.bytes = (4. * t.N + (t.w ? 1 : 0)) * t.C * sizeof(floatX) + (t.mean ? 8. : 4.) * t.N +
@@ -369,22 +377,25 @@ static void backward_in_two(const Backward& t, int groups) {
            t.mean, t.rstd, t.N, t.C, t.rows, t.sums);
 }
 
-void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const Layernorm& norm, int N,
-                        int C) {
-    const Sums sums{.dw = dw != nullptr, .db = db != nullptr};
-    const int outputs = sums.count();
-    if (walked(layernorm_backward_cost, outputs, norm, N, C)) return;
+void layernorm_backward(const NormGrads& g, const floatX* dy, const Layernorm& norm, int N, int C) {
+    if (walked(layernorm_backward_cost, g, norm, N, C)) return;
     check_packs("layernorm: C", C);
+    const size_t row = size_t(C) * sizeof(floatX);
+    const bool fused = g.dbias && row <= kGpuDbiasBytes;
+    const Sums sums{.dw = g.dw != nullptr, .db = g.db != nullptr, .dbias = fused};
     const RowGroups groups = row_groups_of(N, kNormGroups);
+    const size_t outputs = size_t(sums.count()) + (g.dbias && !fused);
     float* partial = outputs ? scratch<float>(size_t(groups.count) * outputs * C) : nullptr;
     const float* const mean = has_mean(norm.kind) ? norm.mean : nullptr;
-    const Backward t = {dx, partial, dy, norm.x1, norm.w, mean, norm.rstd, N, C, groups.rows, sums};
-    if (size_t(C) * sizeof(floatX) <= (mean || db ? kGpuLayernormBytes : kGpuRmsnormBytes))
-        backward_in_one(t, groups.count);
+    const Backward t = {g.dx, partial, dy, norm.x1, norm.w, mean, norm.rstd, N, C, groups.rows, sums};
+    if (row <= (mean || g.db ? kGpuLayernormBytes : kGpuRmsnormBytes)) backward_in_one(t, groups.count);
     else backward_in_two(t, groups.count);
-    if (!outputs) return;
-    add_columns({.out = {dw ? dw : db, dw ? db : nullptr}, .partial = partial, .rows = groups.count,
-                 .columns = C});
+    ColumnSums to = {.out = {}, .partial = partial, .rows = groups.count, .columns = C};
+    int count = 0;
+    for (float* out : {g.dw, g.db, fused ? g.dbias : nullptr})
+        if (out) to.out[count++] = out;
+    if (count) add_columns(to);
+    if (g.dbias && !fused) add_rows(g.dbias, partial, g.dx, N, C, size_t(C));
 }
 
 }  // namespace cuda

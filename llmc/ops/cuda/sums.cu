@@ -23,12 +23,15 @@ __global__ void __launch_bounds__(32 * kStrands) add_columns_kernel(ColumnSums s
     float total = 0;
     #pragma unroll
     for (int i = 0; i < kStrands; i++) total += sums[i * 32 + lane];
-    (blockIdx.y == 0 ? s.out[0] : s.out[1])[column] += total;
+    float* to = s.out[0];
+    if (blockIdx.y == 1) to = s.out[1];
+    if (blockIdx.y == 2) to = s.out[2];
+    to[column] += total;
 }
 
 void add_columns(const ColumnSums& s) {
     if (s.rows == 0) return;
-    const int outputs = s.out[1] ? 2 : 1;
+    const int outputs = 1 + (s.out[1] != nullptr) + (s.out[2] != nullptr);
     launch(add_columns_kernel, dim3(div_up(s.columns, 32), outputs), dim3(32 * kStrands), 0,
            {.bytes = 4. * (s.rows + 2) * s.columns * outputs}, s);
 }

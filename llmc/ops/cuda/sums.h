@@ -7,13 +7,17 @@
 namespace PRECISION {
 namespace cuda {
 
-// The partial sums of one or two outputs: row i of `partial` is (columns) for the first, then for the second.
+// The partial sums of one to three outputs: row i of `partial` is (columns) for the first, then for the next.
 struct ColumnSums {
-    float* out[2];          // (columns) each, +=; the second null where there is one
+    float* out[3];          // (columns) each, +=; null behind the last
     const float* partial;   // (rows, columns * outputs)
     int rows, columns;
 };
 void add_columns(const ColumnSums& s);
+
+// out += column sums of rows of `columns` elements, `stride` apart. partial: group_sums(N, kBiasGroups,
+// columns) bytes.
+void add_rows(float* out, float* partial, const floatX* rows, int N, int columns, size_t stride);
 
 // A pack kept as raw bits to save registers: 4, where a Pack of BF16 may take 8. keep() stops the compiler
 // from also keeping values derived from the pack.

@@ -147,7 +147,7 @@ void values_backward(const ValueRowsGrads& g, const ValueRows& t) {
            {.bytes = 4. * t.N * t.KV + (3. * t.N + t.KV) * kGateInputs * sizeof(floatX) +
                      4. * groups.count * columns, .scattered = true},
            g.dh, g.dgates, partial, t, groups.rows);
-    add_columns({.out = {g.dgatew, nullptr}, .partial = partial, .rows = groups.count, .columns = columns});
+    add_columns({.out = {g.dgatew}, .partial = partial, .rows = groups.count, .columns = columns});
 }
 
 }  // namespace cuda

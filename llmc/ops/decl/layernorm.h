@@ -8,9 +8,10 @@
 // A null pointer leaves a tensor out: w is a gain of 1, b and bias are 0.
 //
 // On GPUs the backward pass reads rows of more than kGpuLayernormBytes (kGpuRmsnormBytes without has_mean and
-// db) twice. REQUIRES: on GPUs a row has at most kGpuNormBytes (ops/gpu_rows.h).
+// db) twice, and for dbias it reads rows of dx of more than kGpuDbiasBytes again.
+// REQUIRES: on GPUs a row has at most kGpuNormBytes (ops/gpu_rows.h).
 
-constexpr size_t kGpuLayernormBytes = 24576, kGpuRmsnormBytes = 32768;
+constexpr size_t kGpuDbiasBytes = 16384, kGpuLayernormBytes = 24576, kGpuRmsnormBytes = 32768;
 
 struct Layernorm {
     NormKind      kind = NormKind::LayerNorm;
@@ -37,16 +38,24 @@ inline Cost layernorm_forward_cost(const Target&, const Layernorm& t, int N, int
             .written = (t.r ? 2 : 1) * n * row + (has_mean(t.kind) ? 2 : 1) * n * sizeof(real)};
 }
 
-// dx += the gradient of x1 through y;  dw += and db +=, where not null. t: as in forward; y, x, r, bias and b
-// are not read.
-void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const Layernorm& t, int N, int C);
-inline Cost layernorm_backward_cost(const Target& on, int outputs, const Layernorm& t, int N, int C) {
+struct NormGrads {
+    floatX* dx;             // (N, C)  += the gradient of x1 through y; then dx is that of the stream
+    real*   dw = nullptr;   // (C)     +=, or null
+    real*   db = nullptr;   // (C)     +=, or null
+    real*   dbias = nullptr;    // (C) += column sums of dx on return, as bias_backward() adds them; or null
+};
+// t: as in forward; y, x, r, bias and b are not read.
+void layernorm_backward(const NormGrads& g, const floatX* dy, const Layernorm& t, int N, int C);
+inline Cost layernorm_backward_cost(const Target& on, const NormGrads& g, const Layernorm& t, int N, int C) {
     const size_t row = size_t(C) * sizeof(floatX), n = size_t(N);
-    const size_t sums = size_t(outputs) * size_t(C) * sizeof(real);
+    const size_t outputs = size_t(g.dw != nullptr) + (g.db != nullptr) + (g.dbias != nullptr);
+    const size_t sums = outputs * size_t(C) * sizeof(real);
+    const size_t again = on.gpu() && g.dbias && row > kGpuDbiasBytes ? n * row : 0;
     return {.name = "layernorm_backward",
-            .read = 3 * n * row + (t.w ? row : 0) + (has_mean(t.kind) ? 2 : 1) * n * sizeof(real) + sums,
+            .read = 3 * n * row + again + (t.w ? row : 0) + (has_mean(t.kind) ? 2 : 1) * n * sizeof(real) +
+                    sums,
             .written = n * row + sums,
-            .needs = outputs ? norm_needs(on, N, size_t(outputs) * size_t(C)) : Needs{}};
+            .needs = outputs ? norm_needs(on, N, outputs * size_t(C)) : Needs{}};
 }
 
 // out = x + (r + bias): the bits of layernorm_forward's x1. out may be x; bias may be null.

@@ -8,6 +8,7 @@
 namespace PRECISION {
 
 static constexpr int N = 192, C = 768, T = 96, V = 5000, Vp = 5120;
+static constexpr int kWide = int(cuda::kGpuDbiasBytes / sizeof(floatX)) + 512;
 
 struct Op {
     const char* name;
@@ -37,6 +38,12 @@ struct Rooms {
     }
 };
 
+// Wide rows of dx are read again.
+static Op norm_with_bias(Rooms& r, const cuda::Layernorm& t, int rows, int width) {
+    return {"layernorm_backward", 2,
+            [=, &r] { cuda::layernorm_backward({r.x, r.a, r.b, r.c + N}, r.y, t, rows, width); }};
+}
+
 static std::vector<Op> ops_of(Rooms& r) {
     const size_t count = size_t(N) * C;
     const cuda::Encoder e{.tokens = r.ids, .v0 = 0, .V = V, .N = N, .T = T, .C = C, .t0 = 0};
@@ -63,7 +70,9 @@ static std::vector<Op> ops_of(Rooms& r) {
     return {
         {"layernorm_forward with residual", 1, [=] { cuda::layernorm_forward(norm, N, C); }},
         {"layernorm_forward", 1, [=] { cuda::layernorm_forward(alone, N, C); }},
-        {"layernorm_backward", 2, [=, &r] { cuda::layernorm_backward(r.x, r.a, r.b, r.y, back, N, C); }},
+        {"layernorm_backward", 2, [=, &r] { cuda::layernorm_backward({r.x, r.a, r.b}, r.y, back, N, C); }},
+        norm_with_bias(r, back, N, C),
+        norm_with_bias(r, back, N / 4, kWide),
         {"add_residual", 1, [&r] { cuda::add_residual(r.x, r.y, r.z, r.w, N, C); }},
         {"gelu_backward", 1, [&r] { cuda::activation_backward(r.x, r.y, r.z, Activation::Gelu, N, C); }},
         {"swiglu_backward", 1,

@@ -23,26 +23,28 @@ struct Kind {
 static const Kind kKinds[] = {{.mean = false, .b = false, .bias = false, .eps = 0.3f},
                               {.mean = false, .w = false, .b = false, .bias = false, .eps = 1e-6f},
                               {.b = false, .bias = false},
-                              {.w = false, .eps = 0.3f}};
+                              {.w = false, .eps = 0.3f},
+                              {.mean = false, .b = false}};
 
 struct Tensors {
     std::vector<floatX> x, r, bias, w, b, dy, dx;
-    std::vector<real> dw, db;
+    std::vector<real> dw, db, dbias;
     explicit Tensors(const Shape& s) {
         const size_t n = size_t(s.N) * s.C;
         x = normals<floatX>(n, 1, 2, 0.5), r = normals<floatX>(n, 2), bias = normals<floatX>(s.C, 3);
         w = normals<floatX>(s.C, 4, 0.3, 1), b = normals<floatX>(s.C, 5);
         dy = normals<floatX>(n, 6), dx = normals<floatX>(n, 7);
-        dw = normals<real>(s.C, 8), db = normals<real>(s.C, 9);
+        dw = normals<real>(s.C, 8), db = normals<real>(s.C, 9), dbias = normals<real>(s.C, 10);
     }
 };
 
 struct Results {
     std::vector<floatX> x1, y, dx;
-    std::vector<real> mean, rstd, dw, db;
+    std::vector<real> mean, rstd, dw, db, dbias;
     bool operator==(const Results& o) const {
         return same_bits(x1, o.x1) && same_bits(y, o.y) && same_bits(dx, o.dx) && same_bits(mean, o.mean) &&
-               same_bits(rstd, o.rstd) && same_bits(dw, o.dw) && same_bits(db, o.db);
+               same_bits(rstd, o.rstd) && same_bits(dw, o.dw) && same_bits(db, o.db) &&
+               same_bits(dbias, o.dbias);
     }
 };
 
@@ -58,7 +60,7 @@ static Results run(const Shape& s, bool recomputed = false, bool in_place = fals
     const CudaScratch lent;
     const OnDevice x(t.x), r(t.r), bias(t.bias), w(t.w), b(t.b), dy(t.dy), dx(t.dx);
     const OnDevice x1(poisoned<floatX>(t.x.size())), y(poisoned<floatX>(t.x.size()));
-    const OnDevice mean(poisoned<real>(N)), rstd(poisoned<real>(N)), dw(t.dw), db(t.db);
+    const OnDevice mean(poisoned<real>(N)), rstd(poisoned<real>(N)), dw(t.dw), db(t.db), dbias(t.dbias);
     const OnDevice sum(poisoned<floatX>(t.x.size()));
     floatX *const of_w = only(k.w, w), *const of_b = only(k.b, b), *const of_bias = only(k.bias, bias);
     real* const of_mean = only(k.mean, mean);
@@ -75,9 +77,9 @@ static Results run(const Shape& s, bool recomputed = false, bool in_place = fals
         norm.r = norm.bias = nullptr;
         cuda::layernorm_forward(norm, N, C);
     }
-    cuda::layernorm_backward(dx, only(k.w, dw), only(k.b, db), dy, norm, N, C);
-    return {
-        in_place ? x.host() : x1.host(), y.host(), dx.host(), mean.host(), rstd.host(), dw.host(), db.host()};
+    cuda::layernorm_backward({dx, only(k.w, dw), only(k.b, db), only(k.bias, dbias)}, dy, norm, N, C);
+    return {in_place ? x.host() : x1.host(), y.host(), dx.host(), mean.host(), rstd.host(), dw.host(),
+            db.host(), dbias.host()};
 }
 
 // x1 from x, r and bias; the others from the stream that forward stored.
@@ -101,7 +103,7 @@ static void expect_right(const Shape& s, const Kind& k = {}) {
                                     .b = k.b ? b.data() : nullptr,
                                     .eps = k.eps};
     oracle::layernorm_forward(norm, N, C);
-    oracle::layernorm_backward(dx.data(), k.w ? dw.data() : nullptr, k.b ? db.data() : nullptr, dy.data(),
+    oracle::layernorm_backward({dx.data(), k.w ? dw.data() : nullptr, k.b ? db.data() : nullptr}, dy.data(),
                                norm, N, C);
     Wide x1_sums(x1.size()), y_sums(x1.size()), dx_sums(x1.size()),
         dw_sums = absolute(wide(t.dw)), db_sums = absolute(wide(t.db)), mean_sums(N), rstd_sums(N);
@@ -130,6 +132,11 @@ static void expect_right(const Shape& s, const Kind& k = {}) {
     EXPECT_CLOSE(got.dx, dx, dx_sums);
     EXPECT_CLOSE(got.dw, dw, dw_sums);
     EXPECT_CLOSE(got.db, db, db_sums);
+    // of the dx that was stored
+    Wide dbias = wide(t.dbias), dbias_sums = absolute(dbias);
+    if (k.bias) oracle::bias_backward(dbias.data(), wide(got.dx).data(), N, C);
+    if (k.bias) oracle::bias_backward(dbias_sums.data(), absolute(wide(got.dx)).data(), N, C);
+    EXPECT_CLOSE(got.dbias, dbias, dbias_sums);
 }
 
 TEST(matches_the_cpu) {
@@ -146,7 +153,7 @@ TEST(every_kind_matches_the_cpu) {
             if (!kAgain || s.N < 300) expect_right(s, k);
     if (!test::kAddressSanitizer)
         for (const Shape& s : {Shape{3, 5120}, {2, 2560}, kWide, kWidestRms})
-            for (const Kind& k : {kKinds[0], kKinds[1]}) expect_right(s, k);
+            for (const Kind& k : {kKinds[0], kKinds[1], kKinds[4]}) expect_right(s, k);
     if (!test::kAddressSanitizer)
         for (const Kind& k : kKinds) expect_right(kInTwo[1], k);
 }
@@ -171,7 +178,8 @@ TEST(moves_no_more_than_its_floor) {
     const int each = 512 * int(16 / sizeof(floatX));        // channels that backward's threads take at once
     for (const int C : {each * 3 / 2, each * 5 / 2}) {
         EXPECT_FLOORS([=] { run({16, C}); });
-        EXPECT_FLOORS([=] { run({16, C}, false, false, kKinds[0]); });
+        for (const Kind& k : {kKinds[0], kKinds[2], kKinds[4]})
+            EXPECT_FLOORS([=] { run({16, C}, false, false, k); });
     }
     EXPECT_FLOORS([=] { run({16, each * 7 / 2}, false, false, kKinds[0]); });
     EXPECT_FLOORS([=] { run({40, each * 5}); });

@@ -19,7 +19,7 @@ static __device__ __forceinline__ int place_of(int column) {
 
 // FLOOR bytes = N OC sizeof(floatX) + 4 groups OC
 __global__ void __launch_bounds__(32 * kWarps)
-bias_backward_kernel(float* partial, const floatX* dout, int N, int OC, int rows) {
+bias_backward_kernel(float* partial, const floatX* dout, int N, int OC, size_t stride, int rows) {
     SMEM(float[kWarps][kRow], sums);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, start = blockIdx.x * kColumns;
     const int column = start + lane * Pack::size;
@@ -27,7 +27,7 @@ bias_backward_kernel(float* partial, const floatX* dout, int N, int OC, int rows
     float sum[Pack::size] = {};
     if (column < OC)
         for_loaded<8>(first + warp, end, kWarps,
-                      [=](int n) { return Pack::load_streaming(dout + size_t(n) * OC + column); },
+                      [=](int n) { return Pack::load_streaming(dout + n * stride + column); },
                       [&](const Pack& g, int) { add_pack(sum, g); });
     store_floats(sums[warp] + lane * PackF::size, sum, kApart);
     __syncthreads();
@@ -39,15 +39,18 @@ bias_backward_kernel(float* partial, const floatX* dout, int N, int OC, int rows
     store_streaming(partial + size_t(blockIdx.y) * OC + start + c, total);
 }
 
+void add_rows(float* out, float* partial, const floatX* rows, int N, int columns, size_t stride) {
+    const RowGroups groups = row_groups_of(N, kBiasGroups);
+    launch(bias_backward_kernel, dim3(div_up(columns, kColumns), groups.count), dim3(32 * kWarps), 0,
+           {.bytes = double(N) * columns * sizeof(floatX) + 4. * groups.count * columns}, partial, rows, N,
+           columns, stride, groups.rows);
+    add_columns({.out = {out}, .partial = partial, .rows = groups.count, .columns = columns});
+}
+
 void bias_backward(real* db, const floatX* dout, int N, int OC) {
     if (!db || walked(bias_backward_cost, N, OC)) return;
     check_packs("bias: OC", OC);
-    const RowGroups groups = row_groups_of(N, kBiasGroups);
-    float* partial = scratch<float>(size_t(groups.count) * OC);
-    launch(bias_backward_kernel, dim3(div_up(OC, kColumns), groups.count), dim3(32 * kWarps), 0,
-           {.bytes = double(N) * OC * sizeof(floatX) + 4. * groups.count * OC}, partial, dout, N, OC,
-           groups.rows);
-    add_columns({.out = {db, nullptr}, .partial = partial, .rows = groups.count, .columns = OC});
+    add_rows(db, scratch<float>(size_t(row_groups_of(N, kBiasGroups).count) * OC), dout, N, OC, size_t(OC));
 }
 
 }  // namespace cuda
