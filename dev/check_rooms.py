@@ -11,7 +11,7 @@ HOUSE = {
     "io": ["files", "unicode", "text", "corpus"],
     "ops": ["decl", "", "cuda/device", "cuda", "cuda/tuning", "cuda/products", "cuda/attention",
             "cpu/products", "cpu"],
-    "comm": ["", "transport"],
+    "comm": ["", "rendezvous", "transport"],
     "model": [""],
     "train": ["data", "step", "save/formats", "save", "score", "report", "serve", "watch", "log", "run",
               "price", "plan", "explore"],

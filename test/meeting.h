@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "llmc/base/context.h"
-#include "llmc/comm/transport/rendezvous.h"
+#include "llmc/comm/rendezvous/rendezvous.h"
 #include "test/test.h"
 
 // A socket that listens at a port of the kernel's choice; not listening, it only keeps the port from others.

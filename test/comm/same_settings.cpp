@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "llmc/base/config/fields.h"
-#include "llmc/comm/transport/rendezvous.h"
+#include "llmc/comm/rendezvous/rendezvous.h"
 #include "test/program.h"
 
 using namespace test;

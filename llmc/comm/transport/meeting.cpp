@@ -16,7 +16,7 @@
 #include "llmc/comm/axis.h"
 #include "llmc/comm/same_settings.h"
 #include "llmc/comm/transport/nccl.h"
-#include "llmc/comm/transport/rendezvous.h"
+#include "llmc/comm/rendezvous/rendezvous.h"
 
 inline namespace transport {
 

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/comm/transport/socket.h"
+#include "llmc/comm/rendezvous/socket.h"
 
 inline namespace serve {
 

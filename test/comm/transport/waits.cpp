@@ -13,7 +13,7 @@
 #include "llmc/base/guard/supervisor.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/comm/transport/mpi.h"
-#include "llmc/comm/transport/socket.h"
+#include "llmc/comm/rendezvous/socket.h"
 #include "llmc/io/files/manifest.h"
 #include "llmc/train/data/loader.h"
 #include "llmc/train/save/run_folder.h"

@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "llmc/comm/transport/placement.h"
-#include "llmc/comm/transport/rendezvous_protocol.h"
-#include "llmc/comm/transport/socket.h"
+#include "llmc/comm/rendezvous/rendezvous_protocol.h"
+#include "llmc/comm/rendezvous/socket.h"
 #include "test/meeting.h"
 
 // A connection, as soon as somebody listens there.

@@ -21,9 +21,9 @@
 #include "llmc/base/check.h"
 #include "llmc/base/numbers/rng.h"
 #include "llmc/base/sha256.h"
-#include "llmc/comm/transport/rendezvous.h"
+#include "llmc/comm/rendezvous/rendezvous.h"
 
-inline namespace transport {
+inline namespace rendezvous {
 
 inline constexpr uint32_t kLongest = 1 << 16;           // bytes of a text
 inline constexpr uint64_t kMagic = stream_of("train_gpt rendezvous 4");
@@ -105,4 +105,4 @@ inline std::string ports_of(const Rendezvous& r) {
 
 std::vector<std::string> serve(const Rendezvous& r, const std::string& own);       // rank 0's exchange()
 
-}  // namespace transport
+}  // namespace rendezvous

@@ -13,7 +13,7 @@
 #include "llmc/base/guard/wait.h"
 #include "llmc/base/progress.h"
 
-inline namespace transport {
+inline namespace rendezvous {
 
 struct Socket {
     int fd = -1;
@@ -72,4 +72,4 @@ Listeners listen_at(const std::string& host, const std::vector<uint16_t>& ports)
 std::vector<Socket> connect_to(const std::string& host, const std::vector<uint16_t>& ports, double until);
 std::string address_of_peer(const Socket& s);       // "10.0.0.7"
 
-}  // namespace transport
+}  // namespace rendezvous

@@ -1,12 +1,12 @@
-#include "llmc/comm/transport/rendezvous.h"
+#include "llmc/comm/rendezvous/rendezvous.h"
 
 #include <algorithm>
 
 #include "llmc/base/guard/wait.h"
-#include "llmc/comm/transport/rendezvous_protocol.h"
-#include "llmc/comm/transport/socket.h"
+#include "llmc/comm/rendezvous/rendezvous_protocol.h"
+#include "llmc/comm/rendezvous/socket.h"
 
-inline namespace transport {
+inline namespace rendezvous {
 
 // Of one attempt.
 enum class Met { Nobody, OtherSecret, RankZero };
@@ -85,4 +85,4 @@ std::vector<std::string> exchange(const Rendezvous& r, const std::string& own) {
     return r.rank == 0 ? serve(r, own) : ask(r, own);
 }
 
-}  // namespace transport
+}  // namespace rendezvous

@@ -1,4 +1,6 @@
-// Processes exchange a few bytes through rank 0 over TCP, before a library like NCCL connects the processes.
+// Room comm/rendezvous: processes find each other over TCP, and exchange a text each.
+// Called by comm/transport before ranks are connected. The sockets also serve the pages (train/serve).
+// The room knows hosts, ports and secrets. It does not know the meaning of a text, or the mesh.
 //
 // Rank 0 listens at the addresses of its host's name only. Each side proves its knowledge of the job's secret
 // by an HMAC over random numbers of both sides, without sending the secret. Nothing is encrypted.
@@ -7,7 +9,7 @@
 #include <string>
 #include <vector>
 
-inline namespace transport {
+inline namespace rendezvous {
 
 struct Rendezvous {
     int rank = 0, world = 1;
@@ -31,4 +33,4 @@ std::string first_host(const std::string& slurm_nodes);
 // arrive in time; 78 if this rank's secret differs from rank 0's.
 std::vector<std::string> exchange(const Rendezvous& r, const std::string& own);
 
-}  // namespace transport
+}  // namespace rendezvous

@@ -1,5 +1,5 @@
 // Ranks meeting over TCP: other jobs, missing ranks, and the environment's description of a job.
-// test/comm/transport/rendezvous_strangers.cpp has strangers and secrets.
+// test/comm/rendezvous/rendezvous_strangers.cpp has strangers and secrets.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 #include "llmc/base/guard/launcher.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/sha256.h"
-#include "llmc/comm/transport/socket.h"
+#include "llmc/comm/rendezvous/socket.h"
 #include "test/meeting.h"
 
 TEST(all_meet) {

@@ -1,4 +1,4 @@
-#include "llmc/comm/transport/socket.h"
+#include "llmc/comm/rendezvous/socket.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <memory>
 
-inline namespace transport {
+inline namespace rendezvous {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -115,4 +115,4 @@ std::string address_of_peer(const Socket& s) {
     return text;
 }
 
-}  // namespace transport
+}  // namespace rendezvous

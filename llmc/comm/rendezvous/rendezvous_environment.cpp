@@ -4,9 +4,9 @@
 #include "llmc/base/guard/launcher.h"
 #include "llmc/base/guard/wait.h"
 #include "llmc/base/numbers/rng.h"
-#include "llmc/comm/transport/rendezvous.h"
+#include "llmc/comm/rendezvous/rendezvous.h"
 
-inline namespace transport {
+inline namespace rendezvous {
 
 static constexpr int kPorts = 8;
 
@@ -48,4 +48,4 @@ Rendezvous rendezvous_of_environment() {
     return r;
 }
 
-}  // namespace transport
+}  // namespace rendezvous

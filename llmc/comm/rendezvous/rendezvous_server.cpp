@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "llmc/base/console.h"
-#include "llmc/comm/transport/rendezvous_protocol.h"
-#include "llmc/comm/transport/socket.h"
+#include "llmc/comm/rendezvous/rendezvous_protocol.h"
+#include "llmc/comm/rendezvous/socket.h"
 
-inline namespace transport {
+inline namespace rendezvous {
 
 static constexpr double kSilence = 5;                   // seconds for a caller to prove its identity
 static constexpr size_t kMostCallers = 256;             // who have not
@@ -193,4 +193,4 @@ std::vector<std::string> serve(const Rendezvous& r, const std::string& own) {
     return s.texts;
 }
 
-}  // namespace transport
+}  // namespace rendezvous
