@@ -14,16 +14,23 @@ from bench import CHANNELS, LAYERS, VOCAB, lines, random_shard
 from show_help import show_help
 
 MPI = "mpirun -q --allow-run-as-root --oversubscribe --bind-to none -np 2".split()
+# as torchrun starts them
+TCP = ["bash", "-c", "export WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29517; "
+       "RANK=1 LOCAL_RANK=1 \"$@\" & RANK=0 LOCAL_RANK=0 \"$@\"; wait", "bash"]
 THREADS = ["--parallel.ranks=2", "--parallel.transport=threads"]
 GOAL = 0.9
 # name, launcher, settings
 CASES = [("1 rank, 2 threads", [], ["--run.threads=2"])]
 for zero in (0, 1, 2, 3):
-    CASES.append((f"dp 2, zero {zero}, mpi", MPI, ["--run.threads=1", f"--parallel.zero={zero}"]))
+    for launcher in ("mpi", "tcp"):
+        CASES.append((f"dp 2, zero {zero}, {launcher}", MPI if launcher == "mpi" else TCP,
+                      ["--run.threads=1", f"--parallel.zero={zero}"]))
     CASES.append((f"dp 2, zero {zero}, threads", [],
                   ["--run.threads=1", f"--parallel.zero={zero}", *THREADS]))
 for axis in ("tp", "pp"):
-    CASES.append((f"{axis} 2, mpi", MPI, ["--run.threads=1", f"--parallel.{axis}=2"]))
+    for launcher in ("mpi", "tcp"):
+        CASES.append((f"{axis} 2, {launcher}", MPI if launcher == "mpi" else TCP,
+                      ["--run.threads=1", f"--parallel.{axis}=2"]))
     CASES.append((f"{axis} 2, threads", [], ["--run.threads=1", f"--parallel.{axis}=2", *THREADS]))
 
 

@@ -40,7 +40,7 @@ inline Result meet(const Rendezvous& r, const std::string& text, int delay_ms = 
     return result;
 }
 
-inline Rendezvous rendezvous(int rank, int world, std::vector<uint16_t> ports, std::string job = "a job") {
+inline Rendezvous place_of_rank(int rank, int world, std::vector<uint16_t> ports, std::string job = "a job") {
     return {.rank = rank,
             .world = world,
             .host = "localhost",
@@ -68,7 +68,7 @@ inline std::vector<Result> run(int world, const std::vector<uint16_t>& ports, co
     std::vector<std::thread> threads;
     for (int r = 0; r < world; r++)
         threads.emplace_back([&, r] {
-            all[size_t(r)] = meet(rendezvous(r, world, ports, job), text_of(r), r == latest ? 300 : 0);
+            all[size_t(r)] = meet(place_of_rank(r, world, ports, job), text_of(r), r == latest ? 300 : 0);
         });
     for (auto& t : threads) t.join();
     return all;

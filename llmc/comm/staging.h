@@ -2,6 +2,7 @@
 // ranks.
 #pragma once
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -10,8 +11,10 @@
 
 inline namespace comm {
 
-// Whether the job rounds FP32 to bf16 for the wire.
-inline bool rounds(const Group& g, const Job& j) { return g.bf16_wire && j.type == Wire::F32; }
+// Whether the job is a reduction that rounds FP32 to bf16 for the wire.
+inline bool rounds(const Group& g, const Job& j) {
+    return g.bf16_wire && j.kind == Job::Reduce && j.type == Wire::F32;
+}
 
 // First byte of slice k. unit: bytes of an element.
 inline std::byte* slice_of(const void* data, const Job& j, int k, size_t unit) {
@@ -24,18 +27,49 @@ inline size_t first_of(const size_t* counts, int k) {
     return std::accumulate(counts, counts + k, size_t(0));
 }
 
-// What a rank sends to another rank and receives from there: memory, and numbers of elements.
-struct Parcel { const void* out; size_t sent; void* in; size_t received; };
-// The parcel of rank k in an all-to-all.
-inline Parcel parcel_of(const Job& j, int k) {
-    const size_t unit = size_of(j.type);
-    return {static_cast<const std::byte*>(j.src) + first_of(j.sent, k) * unit, j.sent[k],
-            static_cast<std::byte*>(j.dst) + first_of(j.received, k) * unit, j.received[k]};
-}
+// Transport::sums_natively of transports without a library that sums.
+inline bool sums_in_order(const Group&, Wire) { return false; }
+
+// Type of the job's elements on the wire.
+inline Wire wire_type(const Group& g, const Job& j) { return rounds(g, j) ? Wire::BF16 : j.type; }
 
 // Staging: slices for this rank from the other ranks, behind the rounded slices to send, if any.
 inline std::byte* received(Group& g, const Job& j) {
     return g.staging + (rounds(g, j) ? size_t(g.size) * j.slice * sizeof(bfloat16) : 0);
+}
+
+// Before the parcels of a reduction are sent.
+inline void round_slices(Group& g, const Job& j) {
+    if (rounds(g, j))
+        bf16::round_for_wire(reinterpret_cast<bfloat16*>(g.staging), static_cast<const float*>(j.src),
+                             j.total);
+}
+
+// What a rank sends to another rank and receives from there: memory, and numbers of elements of wire_type().
+struct Parcel {
+    const void* out;
+    size_t sent;
+    void* in;
+    size_t received;
+};
+
+// The parcel of rank k in a gather, a reduction or an all-to-all
+// (of this rank itself: what keep_own() copies).
+inline Parcel parcel_of(Group& g, const Job& j, int k) {
+    const size_t unit = size_of(wire_type(g, j)), own = comm::elements(j, g.index);
+    if (j.kind == Job::Gather) return {j.src, own, slice_of(j.dst, j, k, unit), comm::elements(j, k)};
+    if (j.kind == Job::Reduce)
+        return {slice_of(rounds(g, j) ? g.staging : j.src, j, k, unit), comm::elements(j, k),
+                received(g, j) + size_t(k) * j.slice * unit, own};
+    return {static_cast<const std::byte*>(j.src) + first_of(j.sent, k) * unit, j.sent[k],
+            static_cast<std::byte*>(j.dst) + first_of(j.received, k) * unit, j.received[k]};
+}
+
+// On the host: this rank's slice of a gather or of an all-to-all, to its place in dst.
+inline void keep_own(Group& g, const Job& j) {
+    if (j.kind == Job::Reduce) return;
+    const Parcel own = parcel_of(g, j, g.index);
+    if (own.in != own.out && own.sent) memcpy(own.in, own.out, own.sent * size_of(j.type));
 }
 
 // *j.dst = the sum of this rank's own slice and the slices in staging. slices: workspace, g.size pointers.

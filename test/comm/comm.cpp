@@ -8,6 +8,7 @@
 #include "llmc/comm/transport/mpi.h"
 #include "test/own_processes.h"
 #include "test/ranks.h"
+#include "test/tcp_ranks.h"
 
 static constexpr size_t counts[] = {0, 1, 3, 7, 64, 1000, 5001, 20011};
 
@@ -199,6 +200,19 @@ static void check_axis(const Axis& a) {
 TEST(verbs_by_threads) {
     for (int ranks = 1; ranks <= 5; ranks++)
         run_threads(config_of(ranks), [](Config, const Mesh& mesh) { check_axis(mesh.shard); return 0; });
+}
+
+TEST(verbs_by_tcp) {
+    for (const test::Memory memory : {test::Memory::Read, test::Memory::Apart})
+        for (const bool few : {false, true}) {
+            Config c = config_of(few ? 5 : 2);
+            c.parallel.reduce_dtype = few ? "bf16" : "fp32";
+            test::expect_success(test::run_over_tcp(c, few ? 5 : 2, memory, [few](const Mesh& mesh) {
+                if (few) check_type<float>(mesh.shard);
+                else check_axis(mesh.shard);
+                check_overlap(mesh.shard, 300001);
+            }));
+        }
 }
 
 TEST(verbs_with_delays) {

@@ -33,7 +33,7 @@ TEST(a_dead_address_delays_no_other) {
             queue.push_back(std::move(s));
     EXPECT(!queue.empty() && connect_to("127.0.0.1", {dead.port}, seconds_now() + 0.2).empty(),
            "the queue takes more");
-    Rendezvous zero = rendezvous(0, 2, {dead.port, last}), one = rendezvous(1, 2, {dead.port, last});
+    Rendezvous zero = place_of_rank(0, 2, {dead.port, last}), one = place_of_rank(1, 2, {dead.port, last});
     one.patience = 10;
     Result first;
     std::thread rank([&] { first = meet(zero, text_of(0)); });
@@ -55,7 +55,7 @@ TEST(work_of_rank_0_grows_with_the_texts_alone) {
         for (int r = 0; r < world; r++)
             ranks.emplace_back([&, r] {
                 const uint64_t before = sha256_bytes;
-                all[size_t(r)] = meet(rendezvous(r, world, ports), text_of(r));
+                all[size_t(r)] = meet(place_of_rank(r, world, ports), text_of(r));
                 if (r == 0) hashed = sha256_bytes - before;
             });
         for (std::thread& t : ranks) t.join();
@@ -77,12 +77,12 @@ TEST(a_wait_for_a_late_rank_has_a_name_and_patience) {
     Result zero;
     std::thread rank([&] {
         context.progress = &progress;
-        zero = meet(rendezvous(0, 2, ports), text_of(0));
+        zero = meet(place_of_rank(0, 2, ports), text_of(0));
     });
     usleep(300000);
     EXPECT(progress.wait.text == std::string("rendezvous"), "in '%s'", progress.wait.text);
     EXPECT(progress.waits_for_ranks() && progress.patience == 50, "%g s", progress.patience.load());
-    const Result one = meet(rendezvous(1, 2, ports), text_of(1));
+    const Result one = meet(place_of_rank(1, 2, ports), text_of(1));
     rank.join();
     expect_all({zero, one});
     EXPECT(!progress.wait.text[0], "waits for ever");
@@ -99,7 +99,7 @@ TEST(two_jobs_at_the_same_ports) {
 }
 
 TEST(who_does_not_come) {
-    Rendezvous r = rendezvous(0, 3, {free_port()});
+    Rendezvous r = place_of_rank(0, 3, {free_port()});
     r.timeout = 0.3;
     Result e = meet(r, "");
     EXPECT(e.code == kExitRestart && strstr(e.error.c_str(), "did not come within 0.3 s: 1, 2"), "%s",

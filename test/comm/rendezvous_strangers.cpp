@@ -35,7 +35,7 @@ static Hello hello_to(const Rendezvous& r) {
 template <class F> static std::vector<Result> job_beside(uint16_t port, F f) {
     std::vector<Result> all(3);
     const auto rank = [&](int r) {
-        Rendezvous at = rendezvous(r, 3, {port});
+        Rendezvous at = place_of_rank(r, 3, {port});
         at.secret = "known to ranks";
         all[size_t(r)] = meet(at, text_of(r));
     };
@@ -62,7 +62,7 @@ TEST(strangers_of_any_kind_are_turned_away) {
     std::atomic<bool> over = false;
     std::thread slow;
     const auto all = job_beside(port, [&] {
-        const Hello hello = hello_to(rendezvous(1, 3, {}));
+        const Hello hello = hello_to(place_of_rank(1, 3, {}));
         Hello wrong[4] = {hello, hello, hello, hello};
         wrong[0].magic++, wrong[1].job++, wrong[2].rank = 3, wrong[3].world = 4;
         for (const Hello& h : wrong) strangers.push_back(call(port)), say(strangers.back(), &h, sizeof h);
@@ -76,7 +76,7 @@ TEST(strangers_of_any_kind_are_turned_away) {
         const Socket reset = call(port);
         setsockopt(reset.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
         const Socket long_text = call(port);
-        Rendezvous knows = rendezvous(1, 3, {});
+        Rendezvous knows = place_of_rank(1, 3, {});
         knows.secret = "known to ranks";
         const Hello ranks = hello_to(knows);
         Answer answer;
@@ -102,17 +102,17 @@ TEST(rank_0_listens_at_the_address_of_the_job_alone) {
     const uint16_t port = free_port();
     Result zero;
     std::thread rank([&] {
-        Rendezvous r = rendezvous(0, 2, {port});
+        Rendezvous r = place_of_rank(0, 2, {port});
         r.host = "127.0.0.1";
         zero = meet(r, text_of(0));
     });
     const Socket reached = call(port);
     EXPECT(bool(reached) && connect_to("127.0.0.2", {port}, seconds_now() + 5).empty(),
            "it listens elsewhere");
-    const Result one = meet(rendezvous(1, 2, {port}), text_of(1));
+    const Result one = meet(place_of_rank(1, 2, {port}), text_of(1));
     rank.join();
     expect_all({zero, one});
-    Rendezvous elsewhere = rendezvous(0, 2, {port});
+    Rendezvous elsewhere = place_of_rank(0, 2, {port});
     elsewhere.host = "192.0.2.1";           // for documentation (RFC 5737): no machine
     const Result e = meet(elsewhere, "");
     EXPECT(e.code == kExitConfig && e.error.find("no address of this machine") != std::string::npos, "%d: %s",
@@ -123,7 +123,7 @@ TEST(rank_0_listens_at_the_address_of_the_job_alone) {
 TEST(rank_0_with_a_secret_listens_at_all_addresses) {
     const uint16_t port = free_port();
     Result zero;
-    Rendezvous r0 = rendezvous(0, 2, {port}), r1 = rendezvous(1, 2, {port});
+    Rendezvous r0 = place_of_rank(0, 2, {port}), r1 = place_of_rank(1, 2, {port});
     r0.host = "192.0.2.1", r1.host = "127.0.0.2";
     r0.secret = r1.secret = "known to ranks";
     std::thread rank([&] { zero = meet(r0, text_of(0)); });
@@ -142,7 +142,7 @@ TEST(another_secret_is_refused_with_a_line) {
         Result zero, wrong, right;
         const std::string said = test::captured(2, [&] {
             const uint16_t port = free_port();
-            Rendezvous r0 = rendezvous(0, 2, {port}), r1 = rendezvous(1, 2, {port});
+            Rendezvous r0 = place_of_rank(0, 2, {port}), r1 = place_of_rank(1, 2, {port});
             r0.secret = zeros, r1.secret = ones;
             std::thread rank([&] { zero = meet(r0, text_of(0)); });
             wrong = meet(r1, text_of(1));
@@ -164,7 +164,7 @@ TEST(proofs_are_of_no_use_to_others) {
     const uint16_t port = free_port();
     const std::string said = test::captured(2, [&] {
         expect_all(job_beside(port, [&] {
-            Rendezvous stranger = rendezvous(1, 3, {});
+            Rendezvous stranger = place_of_rank(1, 3, {});
             stranger.secret = "has one, but which";
             const Socket s = call(port);
             const Hello hello = hello_to(stranger);
@@ -196,7 +196,7 @@ TEST(ranks_tell_a_false_rank_0_nothing) {
     });
     std::vector<Result> all(2);
     const auto rank = [&](int r) {
-        Rendezvous at = rendezvous(r, 2, {door.port, last});
+        Rendezvous at = place_of_rank(r, 2, {door.port, last});
         at.secret = "known to ranks", at.patience = 10;
         all[size_t(r)] = meet(at, text_of(r));
     };
@@ -210,7 +210,7 @@ TEST(ranks_tell_a_false_rank_0_nothing) {
 
 // Comes to the point where rank 0 has taken its text.
 static Socket taken_as(int rank, uint16_t port) {
-    Rendezvous at = rendezvous(rank, 3, {port});
+    Rendezvous at = place_of_rank(rank, 3, {port});
     at.secret = "known to ranks";
     Socket s = call(port);
     const Hello hello = hello_to(at);

@@ -73,7 +73,7 @@ enum class ValueEmbeddings : uint8_t { None, Alternate };
 enum class OptimizerKind : uint8_t { Adamw, Muon };
 enum class Polynomial : uint8_t { Polar, Quintic, Cubic };       // of Muon's iterations
 enum class LrSchedule : uint8_t { Cosine, Linear, Wsd, Constant };
-enum class TransportKind : uint8_t { Auto, Mpi, Nccl, Threads };
+enum class TransportKind : uint8_t { Auto, Mpi, Tcp, Nccl, Threads };
 enum class PipelineSchedule : uint8_t { OneFOneB, Interleaved };
 enum class ReduceOrder : uint8_t { Auto, Ordered, Native };
 enum class ReduceDtype : uint8_t { Fp32, Bf16 };
@@ -99,7 +99,7 @@ constexpr const char* words_of(InitKind) { return "gpt2|unit"; }
 constexpr const char* words_of(Shortcut) { return "none|x0"; }
 constexpr const char* words_of(ValueEmbeddings) { return "none|alternate"; }
 constexpr const char* words_of(LrSchedule) { return "cosine|linear|wsd|constant"; }
-constexpr const char* words_of(TransportKind) { return "auto|mpi|nccl|threads"; }
+constexpr const char* words_of(TransportKind) { return "auto|mpi|tcp|nccl|threads"; }
 constexpr const char* words_of(PipelineSchedule) { return "1f1b|interleaved"; }
 constexpr const char* words_of(ReduceOrder) { return "auto|ordered|native"; }
 constexpr const char* words_of(ReduceDtype) { return "fp32|bf16"; }

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "llmc/comm/rendezvous/socket.h"
+
 inline namespace rendezvous {
 
 struct Rendezvous {
@@ -25,6 +27,10 @@ struct Rendezvous {
 // mpirun's on a single host; TRAIN_GPT_SECRET. Ports other than MASTER_PORT follow from the job's
 // name, which keeps jobs on one host apart.
 Rendezvous rendezvous_of_environment();
+
+// Rank 0 listens at the first of these ports that is free, at its addresses that other ranks can reach. Exit
+// code 78 if there is none.
+Listeners listen_as_rank_0(const Rendezvous& r, const std::vector<uint16_t>& ports);
 
 // "gpu[003-006,9],login1" -> "gpu003"
 std::string first_host(const std::string& slurm_nodes);

@@ -150,14 +150,18 @@ void Server::wait(double until) {
         if (all[listeners.size() + i].revents) peers[i].socket = Socket();
 }
 
-std::vector<std::string> serve(const Rendezvous& r, const std::string& own) {
-    const double until = seconds_now() + r.timeout;
-    Listeners found = listen_at(r.host, r.ports);
+Listeners listen_as_rank_0(const Rendezvous& r, const std::vector<uint16_t>& ports) {
+    Listeners found = listen_at(r.host, ports);
     CHECK_INPUT(found.local || !r.secret.empty(),
                 "rank 0 is to listen at {}, which is no address of this machine that others can reach: set "
                 "MASTER_ADDR to one, or one TRAIN_GPT_SECRET for all ranks: then rank 0 listens at all",
                 r.host);
-    if (!found.local) found = listen_at("", r.ports);
+    return found.local ? std::move(found) : listen_at("", ports);
+}
+
+std::vector<std::string> serve(const Rendezvous& r, const std::string& own) {
+    const double until = seconds_now() + r.timeout;
+    Listeners found = listen_as_rank_0(r, r.ports);
     CHECK_INPUT(!found.sockets.empty(),
                 "rank 0 cannot listen at any of the ports {} of {}: set MASTER_PORT to one that is free",
                 ports_of(r), r.host);

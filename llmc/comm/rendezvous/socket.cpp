@@ -105,14 +105,42 @@ std::vector<Socket> connect_to(const std::string& host, const std::vector<uint16
     return done;
 }
 
-std::string address_of_peer(const Socket& s) {
-    sockaddr_storage address = {};
-    socklen_t size = sizeof address;
+struct Address {
+    sockaddr_storage bytes = {};
+    socklen_t size = sizeof bytes;
+    sockaddr* get() { return reinterpret_cast<sockaddr*>(&bytes); }
+};
+
+static std::string text_of(Address& a) {
     char text[NI_MAXHOST] = "?";
-    if (getpeername(s.fd, reinterpret_cast<sockaddr*>(&address), &size) == 0)
-        getnameinfo(reinterpret_cast<sockaddr*>(&address), size, text, sizeof text, nullptr, 0,
-                    NI_NUMERICHOST);
+    getnameinfo(a.get(), a.size, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
     return text;
+}
+
+std::string address_of_peer(const Socket& s) {
+    Address a;
+    return getpeername(s.fd, a.get(), &a.size) == 0 ? text_of(a) : "?";
+}
+
+uint16_t port_of(const Socket& s) {
+    Address a;
+    if (getsockname(s.fd, a.get(), &a.size)) return 0;
+    return ntohs(a.bytes.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(a.get())->sin6_port
+                                               : reinterpret_cast<sockaddr_in*>(a.get())->sin_port);
+}
+
+// Connecting a socket of UDP sends nothing: the kernel looks up the route.
+std::string own_address_towards(const std::string& host) {
+    constexpr uint16_t kAny = 9;
+    const Addresses addresses = addresses_of(host, kAny);
+    for (const addrinfo* a = addresses.get(); a; a = a->ai_next) {
+        const Socket s(socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+        Address own;
+        if (s && connect(s.fd, a->ai_addr, a->ai_addrlen) == 0 &&
+            getsockname(s.fd, own.get(), &own.size) == 0)
+            return text_of(own);
+    }
+    return {};
 }
 
 }  // namespace rendezvous

@@ -34,6 +34,13 @@ struct Socket {
         const ssize_t k = send(fd, data, n, MSG_NOSIGNAL | MSG_DONTWAIT);
         return k < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : k;
     }
+    template <size_t n> ssize_t send_some(const iovec (&parts)[n]) const {
+        msghdr m = {};
+        m.msg_iov = const_cast<iovec*>(parts);
+        m.msg_iovlen = n;
+        const ssize_t k = sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+        return k < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : k;
+    }
     ssize_t recv_some(void* data, size_t n) const {
         const ssize_t k = recv(fd, data, n, MSG_DONTWAIT);
         if (k == 0) return -1;
@@ -71,5 +78,8 @@ Listeners listen_at(const std::string& host, const std::vector<uint16_t>& ports)
 // connected sockets, the first to answer in front.
 std::vector<Socket> connect_to(const std::string& host, const std::vector<uint16_t>& ports, double until);
 std::string address_of_peer(const Socket& s);       // "10.0.0.7"
+uint16_t port_of(const Socket& s);                  // its own
+// This machine's address on the way to `host`, as a number; empty: there is no way, or no such host.
+std::string own_address_towards(const std::string& host);
 
 }  // namespace rendezvous

@@ -21,7 +21,9 @@
 #include "llmc/comm/mesh.h"
 #include "llmc/comm/transport/mpi.h"
 #include "llmc/comm/transport/nccl.h"
+#include "llmc/comm/staging.h"
 #include "llmc/comm/transport/placement.h"
+#include "llmc/comm/transport/tcp.h"
 #include "llmc/comm/transport/threads.h"
 
 inline namespace transport {
@@ -176,7 +178,7 @@ int run_threads(const Config& cfg, const RankBody& body) {
     return run_threads(cfg, cfg.parallel.transport == TransportKind::Nccl, body);
 }
 
-static int run_processes(const Config& cfg, const RankBody& body) {
+static int run_over_mpi(const Config& cfg, const RankBody& body) {
     const MpiJob job = begin_mpi();
     RankMesh ranks(cfg.parallel, job.size, job.rank);
     for (int axis = 0; axis < kGroups; axis++) {
@@ -192,12 +194,10 @@ static int run_processes(const Config& cfg, const RankBody& body) {
     return code;
 }
 
-// Exchanged before NCCL begins: each rank's placement, and rank 0's id.
-struct Greeting { Placement placement; NcclId id; };
-
-static std::vector<Greeting> greet(const Greeting& own) {
+// The greetings of all processes, before they are connected.
+template <class T> static std::vector<T> greet(const T& own) {
     const int world = launcher().world;
-    std::vector<Greeting> all(size_t(world), own);
+    std::vector<T> all(size_t(world), own);
     const std::string text(reinterpret_cast<const char*>(&own), sizeof own);
     const std::vector<std::string> texts = exchange_texts(text);
     for (int r = 0; r < world; r++) {
@@ -207,29 +207,46 @@ static std::vector<Greeting> greet(const Greeting& own) {
     return all;
 }
 
+static int run_over_tcp(const Config& cfg, const RankBody& body) {
+    const int world = launcher().world, rank = launcher().rank;
+    join_progress(rank, world);
+    const TcpDoor door = tcp_listen(rendezvous_of_environment());
+    RankMesh ranks(cfg.parallel, world, rank);
+    tcp_begin(door, ranks, mesh_shape(cfg.parallel, world), greet(door.endpoint));
+    const int code = run_rank(cfg, ranks.mesh, placements_over(ranks.mesh), body);
+    ranks.mesh.world.barrier();
+    wait_for_the_end();
+    tcp_end();
+    leave_processes();
+    return code;
+}
+
+// Of ranks on GPUs: each rank's placement, and rank 0's id.
+struct GpuGreeting { Placement placement; NcclId id; };
+
 static int run_gpus(const Config& cfg, const RankBody& body) {
     const int world = launcher().world, rank = launcher().rank;
-    const bool by_mpi = meeting() == Meeting::Mpi;
     join_progress(rank, world);
-    Greeting own = {};
+    GpuGreeting own = {};
     own.placement = own_placement(true);
     if (rank == 0 && own.placement.gpus) own.id = new_nccl_id();
     Placements placements;
-    const std::vector<Greeting> all = greet(own);
-    for (const Greeting& g : all) placements.push_back(g.placement);
+    const std::vector<GpuGreeting> all = greet(own);
+    for (const GpuGreeting& g : all) placements.push_back(g.placement);
     RankMesh ranks(cfg.parallel, world, rank, true);
     const int code = run_gpu_rank(cfg, ranks, placements, all[0].id, body);
     wait_for_the_end();
-    if (by_mpi) mpi_end();
+    leave_processes();
     return code;
 }
 
 int run_ranks(const Config& cfg, const RankBody& body, const std::string& task) {
     context.rank = launcher().rank;
-    check_processes(cfg, task);
     const Carrier carrier = carrier_of(cfg);
+    check_processes(cfg, task);
     check_mesh(cfg, std::max(planned_ranks(cfg.parallel), launcher().world));
-    if (carrier == Carrier::Mpi) return run_processes(cfg, body);
+    if (carrier == Carrier::Mpi) return run_over_mpi(cfg, body);
+    if (carrier == Carrier::Tcp) return run_over_tcp(cfg, body);
     if (launcher().world > 1) return run_gpus(cfg, body);
     if (carrier != Carrier::None) return run_threads(cfg, carrier == Carrier::Nccl, body);
     join_progress(0, 1);
@@ -242,17 +259,21 @@ int run_ranks(const Config& cfg, const RankBody& body, const std::string& task) 
 static const Transport& described(const ParallelConfig& p) {
     static constexpr Transport kinds[] = {
         {.name = "threads", .start = {}, .finish = {}, .start_send = {}, .finish_send = {}, .recv = {},
-         .sums_natively = threads_sum, .native_all_reduce = {}, .needs_staging = false},
+         .sums_natively = sums_in_order, .native_all_reduce = {}, .needs_staging = false},
+        {.name = "tcp", .start = {}, .finish = {}, .start_send = {}, .finish_send = {}, .recv = {},
+         .sums_natively = sums_in_order, .native_all_reduce = {}, .needs_staging = true},
         {.name = "mpi", .start = {}, .finish = {}, .start_send = {}, .finish_send = {}, .recv = {},
          .sums_natively = mpi_sums, .native_all_reduce = {}, .needs_staging = true},
         {.name = "nccl", .start = {}, .finish = {}, .start_send = {}, .finish_send = {}, .recv = {},
          .sums_natively = nccl_sums, .native_all_reduce = {}, .needs_staging = true, .on_device = true},
     };
     const bool processes = launcher().world > 1 || p.ranks == 0;
-    if (goes_over_nccl(p)) return kinds[2];
+    if (goes_over_nccl(p)) return kinds[3];
     const bool mpi = p.transport == TransportKind::Mpi ||
-                     (p.transport == TransportKind::Auto && has_mpi() && processes);
-    return kinds[mpi];
+                     (p.transport == TransportKind::Auto && processes && has_mpi() &&
+                      meeting() != Meeting::Tcp);
+    if (mpi) return kinds[2];
+    return kinds[p.transport == TransportKind::Tcp || (p.transport == TransportKind::Auto && processes)];
 }
 
 std::unique_ptr<RankMesh> described_mesh(const ParallelConfig& p, int ranks, int rank) {

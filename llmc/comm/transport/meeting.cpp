@@ -14,25 +14,15 @@
 #include "llmc/base/host/start_thread.h"
 #include "llmc/base/host/version.h"
 #include "llmc/comm/axis.h"
+#include "llmc/comm/rendezvous/rendezvous.h"
 #include "llmc/comm/same_settings.h"
 #include "llmc/comm/transport/nccl.h"
-#include "llmc/comm/rendezvous/rendezvous.h"
 
 inline namespace transport {
 
 bool has_mpi() { return !mpi_library().empty(); }
 bool has_nccl() { return !nccl_library().empty(); }
 bool on_gpus() { return std::string_view(built_device) == "cuda"; }
-
-Meeting meeting() {
-    if (launcher().world == 1) return Meeting::Nowhere;
-    if (!on_gpus()) {
-        const bool mpi = std::string_view(built_device) == "cpu" && has_mpi() && launcher().owns_us;
-        return mpi ? Meeting::Mpi : Meeting::Nowhere;
-    }
-    if (!has_nccl()) return Meeting::Nowhere;
-    return has_mpi() && launcher().speaks_mpi ? Meeting::Mpi : Meeting::Tcp;
-}
 
 // Whether this Open MPI finds its ranks by Slurm's PMI-2: before version 5, with a component for it. True
 // where no components lie beside the library.
@@ -61,14 +51,17 @@ static bool mpi_finds_ranks() {
     return launcher().speaks_mpi && mpi_speaks_pmi2();
 }
 
+Meeting meeting() {
+    const bool emulated = !on_gpus() && std::string_view(built_device) != "cpu";
+    if (launcher().world == 1 || emulated || (on_gpus() && !has_nccl())) return Meeting::Nowhere;
+    const bool mpi = has_mpi() && (on_gpus() ? launcher().speaks_mpi : mpi_finds_ranks());
+    return mpi ? Meeting::Mpi : Meeting::Tcp;
+}
+
 // MPI ends a process whose helper threads cannot be made, with pages of its own words.
 MpiJob begin_mpi() {
     static constexpr int kHelpers = 3;
     static std::once_flag looked;
-    CHECK_INPUT(mpi_finds_ranks(),
-                "{} started {} processes without PMIx, by which MPI finds its ranks: use srun --mpi=pmix "
-                "(srun --mpi=list has its name) or scripts/run_slurm.sh; for one process without srun, "
-                "--parallel.ranks={}", launcher().name, launcher().world, launcher().world);
     std::call_once(looked, [] {
         CHECK_INPUT(possible_threads(1 + kHelpers) == 1 + kHelpers,
                     "MPI needs {} threads beside each rank: {}", kHelpers, no_thread());
@@ -105,7 +98,6 @@ std::vector<std::string> exchange_texts(const std::string& own) {
 }
 
 void check_processes(const Config& cfg, const std::string& task) {
-    CHECK_INPUT(launcher().contradiction.empty(), "{}", launcher().contradiction);
     if (meeting() != Meeting::Nowhere) check_same_settings(cfg, task, exchange_texts);
 }
 
@@ -121,6 +113,10 @@ static Carrier carrier_of_threads(const ParallelConfig& p) {
     CHECK_INPUT(p.transport != TransportKind::Mpi || p.ranks <= 1,
                 "parallel.transport = mpi with parallel.ranks = {}: this is one process; start the ranks by "
                 "mpirun -np {}", p.ranks, p.ranks);
+    CHECK_INPUT(p.transport != TransportKind::Tcp || p.ranks <= 1,
+                "parallel.transport = tcp with parallel.ranks = {}: this is one process; start the ranks by "
+                "mpirun, srun, torchrun or scripts/run_nodes.sh, or leave it at auto: ranks as threads",
+                p.ranks);
     CHECK_INPUT(p.transport != TransportKind::Nccl || has_nccl(),
                 "parallel.transport = nccl: this build has no NCCL (make says why); leave it at auto");
     if (p.ranks <= 1) return Carrier::None;
@@ -130,17 +126,33 @@ static Carrier carrier_of_threads(const ParallelConfig& p) {
 static Carrier carrier_of_gpus(const ParallelConfig& p, int processes) {
     CHECK_INPUT(on_gpus(), "{} processes were started; emulated GPUs are threads of one process: start one, "
                 "with --parallel.ranks={}", processes, processes);
-    CHECK_INPUT(p.transport != TransportKind::Mpi,
-                "parallel.transport = mpi: between GPUs messages go over NCCL; leave it at auto");
+    CHECK_INPUT(p.transport != TransportKind::Mpi && p.transport != TransportKind::Tcp,
+                "parallel.transport = {}: between GPUs messages go over NCCL; leave it at auto",
+                p.transport.text());
     CHECK_INPUT(has_nccl(),
                 "{} processes were started, and this build has no NCCL (make says why): install it and build "
                 "again", processes);
     return Carrier::Nccl;
 }
 
+static Carrier carrier_of_cpus(const ParallelConfig& p, int processes) {
+    CHECK_INPUT(p.transport != TransportKind::Nccl,
+                "parallel.transport = nccl: this program is built for CPUs; leave it at auto");
+    if (p.transport != TransportKind::Mpi)
+        return p.transport == TransportKind::Auto && meeting() == Meeting::Mpi ? Carrier::Mpi : Carrier::Tcp;
+    CHECK_INPUT(has_mpi(),
+                "parallel.transport = mpi: this build has no MPI (make says why); leave it at auto");
+    CHECK_INPUT(meeting() == Meeting::Mpi,
+                "parallel.transport = mpi: {} started {} processes in a way by which MPI does not find its "
+                "ranks; use mpirun or srun --mpi=pmix (srun --mpi=list has its name), or leave it at auto: "
+                "messages over TCP", launcher().name, processes);
+    return Carrier::Mpi;
+}
+
 Carrier carrier_of(const Config& cfg) {
     const ParallelConfig& p = cfg.parallel;
     const int processes = launcher().world;
+    CHECK_INPUT(launcher().contradiction.empty(), "{}", launcher().contradiction);
     if (processes == 1) return carrier_of_threads(p);
     CHECK_INPUT(
         p.transport != TransportKind::Threads,
@@ -148,17 +160,8 @@ Carrier carrier_of(const Config& cfg) {
         processes, processes);
     CHECK_INPUT(p.ranks == 0 || p.ranks == processes,
                 "parallel.ranks = {}, but {} processes were started: leave it at 0", p.ranks, processes);
-    if (std::string_view(built_device) != "cpu") return carrier_of_gpus(p, processes);
-    CHECK_INPUT(p.transport != TransportKind::Nccl,
-                "parallel.transport = nccl: this program is built for CPUs; leave it at auto");
-    CHECK_INPUT(has_mpi(),
-                "{} processes were started, and this build has no MPI (make says why): start one, with "
-                "--parallel.ranks={}", processes, processes);
-    CHECK_INPUT(launcher().owns_us,
-                "RANK and WORLD_SIZE = {} are set, as torchrun does: on CPUs start the ranks by "
-                "mpirun -np {}, or one process with --parallel.ranks={}",
-                processes, processes, processes);
-    return Carrier::Mpi;
+    return std::string_view(built_device) == "cpu" ? carrier_of_cpus(p, processes)
+                                                   : carrier_of_gpus(p, processes);
 }
 
 }  // namespace transport

@@ -12,8 +12,8 @@ bool has_mpi();
 bool has_nccl();
 bool on_gpus();         // emulated ones excluded
 
-// Depends on launcher and build alone: every rank decides alike. Nowhere: one process, or processes without a
-// way to connect in this build.
+// Depends on launcher and build alone: every rank decides alike. Mpi: where the launcher lets MPI find its
+// ranks. Nowhere: one process, or processes without a way to connect in this build.
 enum class Meeting { Nowhere, Mpi, Tcp };
 Meeting meeting();
 
@@ -33,7 +33,7 @@ bool goes_over_nccl(const ParallelConfig& p);
 
 // Carrier of the messages of a run; None: there is one rank. Exit code 78 where settings, build and launcher
 // allow none.
-enum class Carrier { None, Threads, Nccl, Mpi };
+enum class Carrier { None, Threads, Nccl, Mpi, Tcp };
 Carrier carrier_of(const Config& cfg);
 
 }  // namespace transport

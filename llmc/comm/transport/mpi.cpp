@@ -139,49 +139,34 @@ static MPI_Datatype mpi_type(Wire t) {
     }
 }
 
-// Messages to and from every other rank, of elements of `unit` bytes: parcel(k) of rank k.
-template <class F> static void exchange(Group& g, Flight& f, int tag, size_t unit, F parcel) {
+// Messages to and from every other rank.
+static void start_exchange(Group& g, Flight& f, int tag) {
+    const Job& j = f.job;
+    const size_t unit = size_of(wire_type(g, j));
+    round_slices(g, j);
     for (int i = 1; i < g.size; i++) {
         const int k = (g.index + g.size - i) % g.size;
-        const Parcel p = parcel(k);
+        const Parcel p = parcel_of(g, j, k);
         irecv(g, f.requests, p.in, p.received * unit, k, tag);
     }
     for (int i = 1; i < g.size; i++) {
         const int k = (g.index + i) % g.size;
-        const Parcel p = parcel(k);
+        const Parcel p = parcel_of(g, j, k);
         isend(g, f.requests, p.out, p.sent * unit, k, tag);
     }
+    keep_own(g, j);
 }
 
-static void start_gather(Group& g, Flight& f, int tag) {
+// By MPI's own reduction, where it has one.
+static bool start_native_reduce(Group& g, Flight& f) {
     const Job& j = f.job;
-    const size_t unit = size_of(j.type), own = comm::elements(j, g.index);
-    void* here = slice_of(j.dst, j, g.index, unit);
-    exchange(g, f, tag, unit, [&](int k) {
-        return Parcel{j.src, own, slice_of(j.dst, j, k, unit), comm::elements(j, k)};
-    });
-    if (here != j.src && own) memcpy(here, j.src, own * unit);
-}
-
-static void start_reduce(Group& g, Flight& f, int tag) {
-    const Job& j = f.job;
-    if (g.native && !rounds(g, j) && mpi_type(j.type) != MPI_DATATYPE_NULL && j.slice < g.message &&
-        j.total == j.slice * size_t(g.size)) {
-        f.native = true;
+    f.native = j.kind == Job::Reduce && g.native && !rounds(g, j) &&
+               mpi_type(j.type) != MPI_DATATYPE_NULL && j.slice < g.message &&
+               j.total == j.slice * size_t(g.size);
+    if (f.native)
         MPI_CHECK(MPI_Ireduce_scatter_block(j.src, g.staging, int(j.slice), mpi_type(j.type), MPI_SUM,
                                             member(g).comm, f.requests.add()));
-        return;
-    }
-    const bool rounded = rounds(g, j);
-    const size_t unit = rounded ? sizeof(bfloat16) : size_of(j.type), own = comm::elements(j, g.index);
-    const void* src = rounded ? g.staging : j.src;
-    if (rounded)
-        bf16::round_for_wire(reinterpret_cast<bfloat16*>(g.staging), static_cast<const float*>(j.src),
-                             j.total);
-    exchange(g, f, tag, unit, [&](int k) {
-        return Parcel{slice_of(src, j, k, unit), comm::elements(j, k),
-                      received(g, j) + size_t(k) * j.slice * unit, own};
-    });
+    return f.native;
 }
 
 static void finish_reduce(Group& g, const Flight& f) {
@@ -189,14 +174,6 @@ static void finish_reduce(Group& g, const Flight& f) {
     if (!f.native) return sum_received(g, j, member(g).slices);
     const size_t own = comm::elements(j, g.index);
     if (own > 0) memcpy(j.dst, g.staging, own * size_of(j.type));
-}
-
-static void start_all_to_all(Group& g, Flight& f, int tag) {
-    const Job& j = f.job;
-    const size_t unit = size_of(j.type);
-    exchange(g, f, tag, unit, [&](int k) { return parcel_of(j, k); });
-    const Parcel own = parcel_of(j, g.index);
-    if (own.sent) memcpy(own.in, own.out, own.sent * unit);
 }
 
 static void start_broadcast(Group& g, Flight& f) {
@@ -215,12 +192,8 @@ static uint64_t start(Group& g, const Job& job) {
     CHECK(!f.open, "more than {} collectives over {} are in flight", int(kInFlight), g.name);
     f.job = job;
     f.open = true;
-    f.native = false;
-    const int tag = int(ticket % kPairTag);
-    if (job.kind == Job::Gather) start_gather(g, f, tag);
-    else if (job.kind == Job::Reduce) start_reduce(g, f, tag);
-    else if (job.kind == Job::AllToAll) start_all_to_all(g, f, tag);
-    else start_broadcast(g, f);
+    if (job.kind == Job::Broadcast) start_broadcast(g, f);
+    else if (!start_native_reduce(g, f)) start_exchange(g, f, int(ticket % kPairTag));
     return ticket;
 }
 

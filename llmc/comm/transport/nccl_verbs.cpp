@@ -100,40 +100,41 @@ static void broadcast_on_host(Group& g, const Job& j) {
 // ---------------------------------------------------------------------------------------------------------
 // jobs
 
-// Messages to and from every other rank at once: f(k) of rank k.
-template <class F> static void exchange(Group& g, Wire type, F f) {
+// Messages to and from every other rank at once.
+static void exchange(Group& g, const Job& j) {
     NcclMember& m = nccl_member(g);
+    const ncclDataType_t type = nccl_type(wire_type(g, j));
     NCCL_CHECK(m.comm, ncclGroupStart());
     for (int k = 0; k < g.size; k++) {
         if (k == g.index) continue;
-        const Parcel p = f(k);
-        if (p.sent) NCCL_CHECK(m.comm, ncclSend(p.out, p.sent, nccl_type(type), k, m.comm, m.stream));
-        if (p.received) NCCL_CHECK(m.comm, ncclRecv(p.in, p.received, nccl_type(type), k, m.comm, m.stream));
+        const Parcel p = parcel_of(g, j, k);
+        if (p.sent) NCCL_CHECK(m.comm, ncclSend(p.out, p.sent, type, k, m.comm, m.stream));
+        if (p.received) NCCL_CHECK(m.comm, ncclRecv(p.in, p.received, type, k, m.comm, m.stream));
     }
     NCCL_CHECK(m.comm, ncclGroupEnd());
 }
 
+// This rank's part of an exchange.
+static void keep_own_on_device(Group& g, const Job& j) {
+    const Parcel own = parcel_of(g, j, g.index);
+    if (own.in != own.out && own.sent)
+        CUDA_CHECK(cudaMemcpyAsync(own.in, own.out, own.sent * size_of(j.type), cudaMemcpyDefault,
+                                   nccl_member(g).stream));
+}
+
 static void start_gather(Group& g, const Job& j) {
     NcclMember& m = nccl_member(g);
-    const size_t unit = size_of(j.type), own = comm::elements(j, g.index);
     if (j.total == j.slice * size_t(g.size)) {
         NCCL_CHECK(m.comm, ncclAllGather(j.src, j.dst, j.slice, nccl_type(j.type), m.comm, m.stream));
         return;
     }
-    void* const to = slice_of(j.dst, j, g.index, unit);
-    if (to != j.src && own > 0)
-        CUDA_CHECK(cudaMemcpyAsync(to, j.src, own * unit, cudaMemcpyDefault, m.stream));
-    exchange(g, j.type, [&](int k) {
-        return Parcel{j.src, own, slice_of(j.dst, j, k, unit), comm::elements(j, k)};
-    });
+    keep_own_on_device(g, j);
+    exchange(g, j);
 }
 
 static void start_all_to_all(Group& g, const Job& j) {
-    const Parcel own = parcel_of(j, g.index);
-    if (own.sent)
-        CUDA_CHECK(cudaMemcpyAsync(own.in, own.out, own.sent * size_of(j.type), cudaMemcpyDefault,
-                                   nccl_member(g).stream));
-    exchange(g, j.type, [&](int k) { return parcel_of(j, k); });
+    keep_own_on_device(g, j);
+    exchange(g, j);
 }
 
 static void start_reduce(Group& g, NcclFlight& f) {
@@ -141,9 +142,7 @@ static void start_reduce(Group& g, NcclFlight& f) {
     NcclMember& m = nccl_member(g);
     const bool rounded = rounds(g, j);
     f.sums = !any_order_is_exact(j.type) && (!g.native || rounded || j.total != j.slice * size_t(g.size));
-    if (rounded)
-        bf16::round_for_wire(reinterpret_cast<bfloat16*>(g.staging), static_cast<const float*>(j.src),
-                             j.total);
+    round_slices(g, j);
     after_compute(m);
     if (f.timed) f.times = nccl_began(m, f.ticket);
     if (!f.sums) {
@@ -151,13 +150,7 @@ static void start_reduce(Group& g, NcclFlight& f) {
                                              m.stream));
         return;
     }
-    const Wire type = rounded ? Wire::BF16 : j.type;
-    const size_t unit = size_of(type), own = comm::elements(j, g.index);
-    const void* src = rounded ? g.staging : j.src;
-    exchange(g, type, [&](int k) {
-        return Parcel{slice_of(src, j, k, unit), comm::elements(j, k),
-                      received(g, j) + size_t(k) * j.slice * unit, own};
-    });
+    exchange(g, j);
 }
 
 static uint64_t start(Group& g, const Job& job) {

@@ -191,7 +191,7 @@ static void recv(Group& g, void* data, size_t bytes, int peer) {
 static constexpr Transport threads = {
     .name = "threads", .start = start, .finish = finish, .start_send = start_send,
     .finish_send = finish_send, .recv = recv,
-    .sums_natively = threads_sum, .native_all_reduce = {},
+    .sums_natively = sums_in_order, .native_all_reduce = {},
     .needs_staging = false};
 
 void join_team(Group& g, ThreadTeam* team, int index) {

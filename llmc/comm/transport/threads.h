@@ -23,9 +23,6 @@ struct ThreadWorld {
     std::unique_ptr<State> state;
 };
 
-// Threads have no library that sums.
-inline bool threads_sum(const Group&, Wire) { return false; }
-
 // This thread becomes member number `index`.
 void join_team(Group& g, ThreadTeam* team, int index);
 

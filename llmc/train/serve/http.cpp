@@ -79,13 +79,6 @@ int read_request(std::string_view head, HttpRequest& request) {
 // ---------------------------------------------------------------------------------------------------------
 // begin and end
 
-static int port_of(const Socket& listener) {
-    sockaddr_in6 address = {};          // of IPv4, too, has the port at this place
-    socklen_t size = sizeof address;
-    getsockname(listener.fd, reinterpret_cast<sockaddr*>(&address), &size);
-    return ntohs(address.sin6_port);
-}
-
 HttpServer::HttpServer(const HttpService& service, const char* flag) : service_(service) {
     listeners_ = listen_at(service.host, {uint16_t(service.port)});
     CHECK_INPUT(!listeners_.sockets.empty(), "{}: cannot listen on port {} of {}: {}. Choose another port by "

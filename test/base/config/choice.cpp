@@ -36,8 +36,9 @@ TEST(words_are_in_the_order_of_their_values) {
                  "auto|bf16|fp32|fp64");
     expect_words({LrSchedule::Cosine, LrSchedule::Linear, LrSchedule::Wsd, LrSchedule::Constant},
                  "cosine|linear|wsd|constant");
-    expect_words({TransportKind::Auto, TransportKind::Mpi, TransportKind::Nccl, TransportKind::Threads},
-                 "auto|mpi|nccl|threads");
+    expect_words({TransportKind::Auto, TransportKind::Mpi, TransportKind::Tcp, TransportKind::Nccl,
+                  TransportKind::Threads},
+                 "auto|mpi|tcp|nccl|threads");
     expect_words({PipelineSchedule::OneFOneB, PipelineSchedule::Interleaved}, "1f1b|interleaved");
     expect_words({ReduceOrder::Auto, ReduceOrder::Ordered, ReduceOrder::Native}, "auto|ordered|native");
     expect_words({ReduceDtype::Fp32, ReduceDtype::Bf16}, "fp32|bf16");

@@ -156,14 +156,15 @@ TEST(mistakes_in_launching) {
     const string torchrun = "RANK=1 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29500";
     started(torchrun, "--parallel.transport=threads", {"2 processes were started", "--parallel.ranks=2"});
     started(torchrun, "--parallel.ranks=3", {"parallel.ranks = 3", "2 processes were started"});
+    started("", "--parallel.transport=tcp --parallel.ranks=4", {"parallel.transport = tcp", "torchrun"});
     if (!has(run("./train_gpt --version").out, "MPI")) {
-        started(torchrun, "", {"2 processes were started", "this build has no MPI"});
+        started(torchrun, "--parallel.transport=mpi", {"this build has no MPI"});
         return;
     }
-    started(torchrun, "", {"RANK and WORLD_SIZE = 2", "torchrun", "mpirun -np 2", "--parallel.ranks=2"});
-    // srun that does not speak PMIx: MPI would find itself alone
-    started("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_JOB_ID=7 SLURM_STEP_ID=0", "",
-            {"srun started 2 processes without PMIx", "srun --mpi=pmix"});
+    // MPI would find itself alone
+    started(torchrun, "--parallel.transport=mpi", {"torchrun started 2 processes", "mpirun", "leave it at"});
+    started("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_JOB_ID=7 SLURM_STEP_ID=0",
+            "--parallel.transport=mpi", {"srun started 2 processes", "srun --mpi=pmix"});
 }
 
 // The line of --help for a setting or a flag. Sections of missing features say so once.

@@ -11,6 +11,7 @@
 #include "llmc/base/disk/output_file.h"
 #include "llmc/base/guard/obituary.h"
 #include "llmc/base/guard/supervisor.h"
+#include "llmc/base/guard/launcher.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/comm/transport/mpi.h"
 #include "llmc/comm/rendezvous/socket.h"
@@ -67,8 +68,8 @@ static void gather() {
     });
 }
 
-static void meet_nobody() { (void)exchange(rendezvous(0, 2, {free_port()}), "x"); }
-static void find_nobody() { (void)exchange(rendezvous(1, 2, {free_port()}), "x"); }
+static void meet_nobody() { (void)exchange(place_of_rank(0, 2, {free_port()}), "x"); }
+static void find_nobody() { (void)exchange(place_of_rank(1, 2, {free_port()}), "x"); }
 
 static void read_socket() {
     int ends[2];
