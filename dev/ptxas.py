@@ -58,14 +58,26 @@ def hopper_alone(source):
     return os.path.basename(source).startswith("wgmma_")
 
 
+def of_fp8(source):
+    """Whether GPUs from sm_89 on have PTX of their own: as in dev/make/cuda.mk"""
+    return os.path.basename(source) == "quantized.cu"
+
+
+def codes_for(source, archs):
+    if hopper_alone(source):
+        return ["arch=compute_90a,code=sm_90a"]
+    elder = [f"sm_{a}" for a in archs if a < 89 or not of_fp8(source)]
+    newer = [f"sm_{a}" for a in archs if f"sm_{a}" not in elder]
+    return [f"arch=compute_{ptx},code=[{','.join(gpus)}]" for ptx, gpus in ((80, elder), (89, newer)) if gpus]
+
+
 def compiled(nvcc, archs, source, precision, folder, kind="-c"):
     """The file with the kernels, and ptxas's output; -fatbin: without the host's code."""
     target = os.path.join(folder, f"{precision}_{os.path.basename(source)}.o")
-    codes = ",".join(f"sm_{a}" for a in archs)
-    code = "arch=compute_90a,code=sm_90a" if hopper_alone(source) else f"arch=compute_80,code=[{codes}]"
     command = [nvcc, "-std=c++20", "-O3", "--expt-relaxed-constexpr", "-I.", "-DBACKEND=cuda",
                *([f"-DPRECISION={precision}"] if precision else []),
-               f"-gencode={code}", "-Xptxas=-v", kind, source, "-o", target]
+               *(f"-gencode={code}" for code in codes_for(source, archs)), "-Xptxas=-v", kind, source, "-o",
+               target]
     run = subprocess.run(command, capture_output=True, text=True)
     if run.returncode:
         sys.exit(f"{' '.join(command)}\n{run.stderr}")
@@ -192,10 +204,10 @@ def main():
              if 90 in archs or not hopper_alone(s)}
     numeric = {s for s in texts if "namespace PRECISION" in texts[s]}
     kernels = {s for s in texts if re.search("__global__|elementwise<|add_products<", texts[s])}
-    large = {s for s in numeric & kernels if "attention" in s or hopper_alone(s)}
+    alone = {s for s in numeric & kernels if "attention" in s or hopper_alone(s) or of_fp8(s)}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
-        small = together(sorted(numeric & kernels - large), folder, "small.cu")
-        sources = [(s, p) for s in (small, *sorted(large)) for p in ("bf16", "fp32")]
+        small = together(sorted(numeric & kernels - alone), folder, "small.cu")
+        sources = [(s, p) for s in (small, *sorted(alone)) for p in ("bf16", "fp32")]
         sources += [(s, "") for s in sorted(kernels - numeric)]
         jobs = [(s, p, pool.submit(compiled, nvcc, archs, s, p, folder, "-fatbin" if p == "fp32" else "-c"))
                 for s, p in sources]

@@ -26,6 +26,9 @@ INSTRUCTIONS = {                                        # by the kernel's name w
     "classifier_merge_backward_kernel": [*WIDE, r"MUFU\.EX2"],
     "linear_combination_kernel": WIDE,
 }
+FROM_89 = {                                             # as INSTRUCTIONS, of GPUs from sm_89 on
+    "quantize_kernel": [r"F2FP\.[.\w]*E[45]M[23]"], "quantize_both_kernel": [r"F2FP\.[.\w]*E[45]M[23]"],
+}
 # a kernel's loops with this instruction: the unit that a pass computes, and the number of units
 HOT = {
     "attention_mma_forward_kernel": ("HMMA", "tile", 1), "attention_mma_queries_kernel": ("HMMA", "tile", 1),
@@ -70,7 +73,8 @@ def functions(cuobjdump, target, arch):
 
 def wrong_instructions(codes, arch):
     for name, code in codes.items():
-        for pattern in INSTRUCTIONS.get(family(name), []):
+        newer = FROM_89.get(family(name), []) if int(arch) >= 89 else []
+        for pattern in [*INSTRUCTIONS.get(family(name), []), *newer]:
             if not re.search(pattern, code):
                 yield f"sm_{arch} {name}: no {pattern} in its code"
         if family(name) in HOT and re.search(SLOW, code):

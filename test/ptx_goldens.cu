@@ -89,6 +89,21 @@ static __global__ void golden_pack(uint32_t* out, const float* in) {
     for (int i = 0; i < 4; i++) out[4 * lane + i] = ptx::pack_bf16(in[8 * lane + i], in[8 * lane + 4 + i]);
 }
 
+// Codes of 8 floats, then a number from those of every 32nd of all bfloat16.
+template <Fp8 F> static __global__ void golden_fp8(uint32_t* out, const float* in) {
+    const auto pack = [](float low, float high) {
+        return uint32_t(F == Fp8::E4M3 ? ptx::pack_e4m3(low, high) : ptx::pack_e5m2(low, high));
+    };
+    const int lane = int(threadIdx.x);
+    uint32_t all = 0;
+    for (uint32_t i = uint32_t(lane); i < 0x10000; i += 2 * kLanes) {
+        const uint32_t next = i + kLanes;
+        all = all * 0x01000193 ^ pack(std::bit_cast<float>(i << 16), std::bit_cast<float>(next << 16));
+    }
+    for (int i = 0; i < 4; i++) out[5 * lane + i] = pack(in[8 * lane + i], in[8 * lane + 4 + i]);
+    out[5 * lane + 4] = all;
+}
+
 // ---------------------------------------------------------------------------------------------------------
 
 namespace {
@@ -123,6 +138,28 @@ Words floats_to_round() {
     std::copy(special.begin(), special.end(), w.begin());
     for (uint32_t& x : w)
         if ((x & 0x7fffffff) > 0x7f800000) x &= 0xbfffffff;
+    return w;
+}
+
+// Halves between codes and the floats beside them, what is less than the least and more than the largest, and
+// NaN.
+Words floats_to_code(Fp8 format) {
+    const Fp8Format& f = fp8_formats[int(format)];
+    Words w = random_words(8 * kLanes, 6);
+    const auto put = [&](size_t i, float x) { w[i] = std::bit_cast<uint32_t>(x); };
+    for (size_t i = 0; i < w.size() / 2; i += 4) {
+        const uint32_t code = w[i] % 0x7b;
+        const float low = format == Fp8::E4M3 ? fp8_value<Fp8::E4M3>(uint8_t(code))
+                                              : fp8_value<Fp8::E5M2>(uint8_t(code));
+        const float high = format == Fp8::E4M3 ? fp8_value<Fp8::E4M3>(uint8_t(code + 1))
+                                               : fp8_value<Fp8::E5M2>(uint8_t(code + 1));
+        const float half = (low + (std::isfinite(high) ? high : f.largest)) / 2;
+        put(i, half), put(i + 1, std::nextafter(half, INFINITY)), put(i + 2, -std::nextafter(half, 0.f));
+    }
+    size_t i = w.size() / 2;
+    for (const float x : {0.f, -0.f, f.least / 2, -f.least / 2, f.least * 0.51f, f.largest, f.largest * 1.05f,
+                          -f.largest * 9, INFINITY, -INFINITY, NAN, -NAN, f.least_normal, 1e-40f})
+        put(i++, x);
     return w;
 }
 
@@ -168,5 +205,12 @@ std::vector<Golden> ptx_goldens() {
     keep("load8, store8", 4 * kLanes);
     launch(golden_pack, 1, kLanes, 0, {}, out.as<uint32_t>(), floats.as<float>());
     keep("pack_bf16", 4 * kLanes);
+    for (const Fp8 format : {Fp8::E4M3, Fp8::E5M2}) {
+        const bool e4m3 = format == Fp8::E4M3;
+        const Device codable(floats_to_code(format));
+        launch(e4m3 ? golden_fp8<Fp8::E4M3> : golden_fp8<Fp8::E5M2>, 1, kLanes, 0, {}, out.as<uint32_t>(),
+               codable.as<float>());
+        keep(e4m3 ? "pack_e4m3" : "pack_e5m2", 5 * kLanes);
+    }
     return goldens;
 }

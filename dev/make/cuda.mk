@@ -8,6 +8,7 @@ of_dev     = $(patsubst dev/%.cpp,$(BUILD)/common/dev/%.o,$(wildcard dev/cuda_*.
 GOLDENS    = $(patsubst %,$(BUILD)/common/test/%.o,ptx_goldens ptx_goldens_hopper)
 BY_WGMMA   = $(foreach p,fp32 bf16,$(addprefix $(BUILD)/$p/,$(filter \
              llmc/ops/cuda/attention/wgmma_% llmc/ops/cuda/products/wgmma_%,$(KERNELS:%.cu=%.o))))
+BY_FP8     = $(foreach p,fp32 bf16,$(BUILD)/$p/llmc/ops/cuda/products/quantized.o)
 
 ifeq ($(DEVICE),cuda)
 # Compiled once, to the PTX of compute_80, and from that assembled for each GPU the toolkit knows. The PTX goes
@@ -25,6 +26,13 @@ FOR_GPUS  := -gencode arch=compute_80,code=[$(CODES)] \
              $(foreach a,$(SPECIFIC:sm_%=%),-gencode arch=compute_$a,code=sm_$a)
 # Kernels by wgmma run on Hopper alone; the variants' supports() asks for it.
 $(BY_WGMMA) $(BUILD)/common/test/ptx_goldens_hopper.o: FOR_GPUS := -gencode arch=compute_90a,code=sm_90a
+# Codes of FP8 have an instruction from sm_89 on: these GPUs get PTX of their own.
+BEFORE_89 := $(filter sm_80 sm_86,$(GPUS))
+FROM_89   := $(filter-out $(BEFORE_89) $(SPECIFIC),$(GPUS))
+codes_of   = -gencode arch=$1,code=[$1$(subst $(space),,$(patsubst %,$(comma)%,$2))]
+$(BY_FP8) $(BUILD)/common/test/ptx_goldens.o: FOR_GPUS := $(call codes_of,compute_80,$(BEFORE_89)) \
+    $(if $(FROM_89),$(call codes_of,compute_89,$(FROM_89))) \
+    $(foreach a,$(SPECIFIC:sm_%=%),-gencode arch=compute_$a,code=sm_$a)
 # COMPILE_KERNEL [PRECISION]
 COMPILE_KERNEL = @echo "nvcc  $<$(if $1, ($1))" && mkdir -p $(@D) && $(CCACHE) $(NVCC) $(NVCC_CODE) $(FOR_GPUS) \
                  $(NVCCFLAGS) $(if $1,-DPRECISION=$1) -DBACKEND=cuda -c $< -o $@

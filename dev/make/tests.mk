@@ -4,7 +4,8 @@
 
 OF_SCRIPTS   := data_scripts emulator_cute explore_page gpu_check gpu_lease house_rules libraries page quickstart \
                 report_scripts script_inputs scripts
-OVER_KERNELS := emulated_meshes emulated_nccl_runs emulated_trace emulated_trainer gpu_lease # over emulated kernels
+# those over emulated kernels
+OVER_KERNELS := emulated_fp8 emulated_meshes emulated_nccl_runs emulated_trace emulated_trainer gpu_lease
 # under sanitizers neither the trainer over the emulated kernels, the host's code once more, nor scripts
 NOT_HERE     := $(if $(SANITIZE),emulated_% $(OF_SCRIPTS)) $(if $(filter cuda,$(DEVICE)),emulat% gpu_lease) \
                 $(if $(filter emulated,$(DEVICE)),$(OVER_KERNELS))

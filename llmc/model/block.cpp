@@ -101,6 +101,12 @@ struct Call {
                                                          .T = span.T, .C = d.K, .t0 = 0});
     }
 
+    // The norm of a product's input.
+    void coded_norm(ops::Layernorm t) const {
+        t.amaxes = s.inputs.own_amaxes(tp);
+        ops::layernorm_forward(t, mine, C);
+    }
+
     // -----------------------------------------------------------------------------------------------------
     // attention: x = r in + z x0,  x1 = x + Wattproj attention(rotary(Wqkv norm(x)))
 
@@ -120,9 +126,9 @@ struct Call {
             mix(in);
             in = {.x = a.x};
         }
-        ops::layernorm_forward(norm1(in), mine, C);
+        coded_norm(norm1(in));
         a.h1 = tp.all_gather(s.h, a.ln1, nC);
-        product.forward(a.qkv, a.h1, wqkv());
+        product.forward(a.qkv, a.h1, wqkv(), Amaxes::Left);
         if (w.wve) ops::values_forward(values(a.qkv, a.h1));
         if (d.kind.rotary()) ops::rotary_forward(rotary());
     }
@@ -134,7 +140,7 @@ struct Call {
     }
 
     Stream attention_out() const {
-        product.forward(s.r, a.atty, wattproj());
+        product.forward(s.r, a.atty, wattproj(), Amaxes::Pass);
         return {.x = a.x, .r = tp.reduce_scatter(s.slice, s.r, nC), .bias = w.attprojb};
     }
 
@@ -142,7 +148,7 @@ struct Call {
     StreamGradient attention_backward(const BlockGrads& dw, floatX* dx, floatX* dx0, real* dbias) const {
         const floatX* dout = tp.all_gather(s.dh, dx, nC);
         ops::matmul_backward_weight(dw.attprojw, dout, a.atty, N, A, C);
-        product.backward_input(s.datty, dout, wattproj());
+        product.backward_input(s.datty, dout, wattproj(), Amaxes::Pass);
         ops::attention_backward({.dq = s.dqkv, .dk = s.dqkv + A, .dv = s.dqkv + A + d.K,
                                  .dout = s.datty, .out = a.atty, .lse = a.lse,
                                  .q = a.qkv, .k = a.qkv + A, .v = a.qkv + A + d.K},
@@ -150,7 +156,7 @@ struct Call {
         if (d.kind.rotary()) ops::rotary_backward(s.dqkv, dw.qnw, dw.knw, rotary());
         const floatX* h = whole ? a.h1 : tp.all_gather(s.h, a.ln1, nC);
         ops::matmul_backward_weight_bias(dw.qkvw, dw.qkvb, s.dqkv, h, N, C, W);
-        product.backward_input(s.dh, s.dqkv, wqkv());
+        product.backward_input(s.dh, s.dqkv, wqkv(), Amaxes::Pass);
         if (w.wve) values_backward(dw, h);
         ops::layernorm_backward({.dx = dx, .dw = dw.ln1w, .db = dw.ln1b, .dbias = zeroed(dbias, C)},
                                 tp.reduce_scatter(s.slice, s.dh, nC), norm1({.x = a.x}), mine, C);
@@ -169,13 +175,13 @@ struct Call {
     }
 
     void feed_forward(Stream in) const {
-        ops::layernorm_forward(norm2(in), mine, C);
+        coded_norm(norm2(in));
         a.h2 = tp.all_gather(s.h2 ? s.h2 : s.h, a.ln2, nC);
-        product.forward(a.act, a.pre, a.h2, wfc(), f, F);
+        product.forward(a.act, a.pre, a.h2, wfc(), Amaxes::Left, f, F);
     }
 
     Stream feed_forward_out() const {
-        product.forward(s.r, a.act, wfcproj());
+        product.forward(s.r, a.act, wfcproj(), Amaxes::Left);
         const floatX* bias = w.fcprojb ? s.bias : nullptr;
         if (bias) ops::copy(s.bias, w.fcprojb, size_t(C));      // read when these weights may be gone
         return {.x = a.x1, .r = tp.reduce_scatter(s.slice, s.r, nC), .bias = bias};
@@ -189,10 +195,10 @@ struct Call {
         const floatX* dout = tp.all_gather(s.dh, dx, nC);
         ops::matmul_backward_weight(dw.fcprojw, dout, a.act, N, F, C);
         floatX* dact = a.act;                                   // read for the last time
-        product.backward_input(s.dpre, dact, dout, wfcproj(), a.pre, f);
+        product.backward_input(s.dpre, dact, dout, wfcproj(), Amaxes::Pass, a.pre, f);
         const floatX* h = whole ? a.h2 : tp.all_gather(s.h, a.ln2, nC);
         ops::matmul_backward_weight_bias(dw.fcw, dw.fcb, s.dpre, h, N, C, P);
-        product.backward_input(s.dh, s.dpre, wfc());
+        product.backward_input(s.dh, s.dpre, wfc(), Amaxes::Left);
         ops::layernorm_backward({.dx = dx, .dw = dw.ln2w, .db = dw.ln2b, .dbias = dw.attprojb},
                                 tp.reduce_scatter(s.slice, s.dh, nC), norm2({.x = a.x1}), mine, C);
     }

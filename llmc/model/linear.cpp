@@ -29,13 +29,12 @@ void add_input_codes(ArenaOf arena, InputCodes& s, const Dims& d, size_t N, cons
     arena.add("FP8 codes of a product's input", &s.inverse, 1);
 }
 
-// x (rows, columns). cut: x is a rank's part of a tensor, whose largest element is some rank's.
+// x (rows, columns), with its amaxes in s.own_amaxes(). cut: these are of a rank's part of a tensor, whose
+// largest element is some rank's.
 static void quantize(const ops::Fp8Matrix& to, uint8_t* transposed, const floatX* x, int rows, int columns,
-                     bool cut, float* amaxes, const Axis& tp) {
-    constexpr size_t parts = size_t(ops::kFp8Parts);
-    float* const own = amaxes + size_t(tp.index) * parts;
-    ops::largest(own, x, size_t(rows) * size_t(columns));
-    const float* const all = cut ? tp.all_gather(amaxes, own, parts) : own;
+                     bool cut, const InputCodes& s, const Axis& tp) {
+    const float* const own = s.own_amaxes(tp);
+    const float* const all = cut ? tp.all_gather(s.amaxes, own, size_t(ops::kFp8Parts)) : own;
     ops::quantize(to, transposed, x, all, ops::kFp8Parts * (cut ? tp.size : 1), rows, columns);
 }
 
@@ -58,7 +57,8 @@ const BlockCodes* CodedBlocks::of(int l, const BlockTensors<floatX>& w, uint64_t
     for (const CodedRow& row : coded_rows(d)) {
         CodedMatrix& m = slot.codes.*row.codes;
         m.transposed.inverse = m.w.inverse;
-        quantize(m.w, m.transposed.codes, w.*row.w, row.rows, row.columns, true, s.amaxes, tp);
+        ops::largest(s.own_amaxes(tp), w.*row.w, size_t(row.rows) * size_t(row.columns));
+        quantize(m.w, m.transposed.codes, w.*row.w, row.rows, row.columns, true, s, tp);
     }
     slot.block = l;
     slot.version = version;
@@ -68,37 +68,41 @@ const BlockCodes* CodedBlocks::of(int l, const BlockTensors<floatX>& w, uint64_t
 // ---------------------------------------------------------------------------------------------------------
 // products
 
-// x (N, columns) as codes, until the next product.
-static ops::Fp8Matrix coded(const LinearCall& call, const floatX* x, int columns, Fp8 format, bool cut) {
-    const ops::Fp8Matrix to = {.codes = call.inputs.codes, .inverse = call.inputs.inverse, .format = format};
-    quantize(to, nullptr, x, call.N, columns, cut, call.inputs.amaxes, call.tp);
+// x (N, columns) as codes, until the next product. cut: tp cuts x. Amaxes that an op has left are those of
+// what this rank wrote, which may be a part of x.
+static ops::Fp8Matrix coded(const LinearCall& call, const floatX* x, int columns, Fp8 format, bool cut,
+                            Amaxes of_x) {
+    const InputCodes& s = call.inputs;
+    const ops::Fp8Matrix to = {.codes = s.codes, .inverse = s.inverse, .format = format};
+    if (of_x == Amaxes::Pass) ops::largest(s.own_amaxes(call.tp), x, size_t(call.N) * size_t(columns));
+    quantize(to, nullptr, x, call.N, columns, cut || of_x == Amaxes::Left, s, call.tp);
     return to;
 }
 
-void LinearCall::forward(floatX* out, const floatX* x, const Linear& l) const {
+void LinearCall::forward(floatX* out, const floatX* x, const Linear& l, Amaxes of_x) const {
     if (!l.codes) return ops::matmul_forward(out, x, l.w, l.bias, N, l.C, l.OC);
-    ops::matmul_fp8(out, coded(*this, x, l.C, Fp8::E4M3, l.split == Split::Cols), l.codes->w, l.bias, N, l.C,
-                    l.OC);
+    ops::matmul_fp8(out, coded(*this, x, l.C, Fp8::E4M3, l.split == Split::Cols, of_x), l.codes->w, l.bias, N,
+                    l.C, l.OC);
 }
 
-void LinearCall::forward(floatX* act, floatX* pre, const floatX* x, const Linear& l, Activation f,
-                         int F) const {
+void LinearCall::forward(floatX* act, floatX* pre, const floatX* x, const Linear& l, Amaxes of_x,
+                         Activation f, int F) const {
     if (!l.codes) return ops::matmul_activation_forward(act, pre, x, l.w, l.bias, f, N, l.C, F);
-    forward(pre, x, l);
-    ops::activation_forward(act, pre, f, N, F);
+    forward(pre, x, l, of_x);
+    ops::activation_forward(act, pre, f, N, F, inputs.own_amaxes(tp));
 }
 
-void LinearCall::backward_input(floatX* dx, const floatX* dout, const Linear& l) const {
+void LinearCall::backward_input(floatX* dx, const floatX* dout, const Linear& l, Amaxes of_dout) const {
     if (!l.codes) return ops::matmul_backward_input(dx, dout, l.w, N, l.C, l.OC);
-    ops::matmul_fp8(dx, coded(*this, dout, l.OC, Fp8::E5M2, l.split == Split::Rows), l.codes->transposed,
-                    nullptr, N, l.OC, l.C);
+    ops::matmul_fp8(dx, coded(*this, dout, l.OC, Fp8::E5M2, l.split == Split::Rows, of_dout),
+                    l.codes->transposed, nullptr, N, l.OC, l.C);
 }
 
 void LinearCall::backward_input(floatX* dpre, floatX* dact, const floatX* dout, const Linear& l,
-                                const floatX* pre, Activation f) const {
+                                Amaxes of_dout, const floatX* pre, Activation f) const {
     if (!l.codes) return ops::matmul_activation_backward_input(dpre, dact, dout, l.w, pre, f, N, l.C, l.OC);
-    backward_input(dact, dout, l);
-    ops::activation_backward(dpre, dact, pre, f, N, l.C);
+    backward_input(dact, dout, l, of_dout);
+    ops::activation_backward(dpre, dact, pre, f, N, l.C, inputs.own_amaxes(tp));
 }
 
 }  // namespace PRECISION::model

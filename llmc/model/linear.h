@@ -8,7 +8,8 @@
 //
 // Matrices of weights are coded once a step, in both layouts. Activations and gradients are coded before each
 // product. A scale is that of the whole tensor: where tp cuts the tensor, its ranks gather their amaxes. So
-// codes are the same on every mesh.
+// codes are the same on every mesh. Norms and activations leave the amaxes of what they write; other inputs
+// are read once more for theirs.
 #pragma once
 #include <vector>
 
@@ -27,6 +28,10 @@ struct InputCodes {
     uint8_t* codes;         // (N, the widest input)
     float* amaxes;          // (tp, ops::kFp8Parts)
     float* inverse;         // (1)
+    // Those of this rank's part of the tensor, before they are gathered.
+    float* own_amaxes(const Axis& tp) const {
+        return amaxes ? amaxes + size_t(tp.index) * size_t(ops::kFp8Parts) : nullptr;
+    }
 };
 void add_input_codes(ArenaOf arena, InputCodes& s, const Dims& d, size_t N, const Axis& tp);
 
@@ -38,6 +43,10 @@ struct Linear {
     const CodedMatrix* codes;       // null: products in floatX
 };
 
+// The input's amaxes: a pass over the input finds them, or the op that wrote this rank's part of it has left
+// them in InputCodes::own_amaxes().
+enum class Amaxes { Pass, Left };
+
 // What a product needs beside its tensors.
 struct LinearCall {
     const InputCodes& inputs;
@@ -45,14 +54,15 @@ struct LinearCall {
     int N;
 
     // out (N, OC) = x w^T + bias
-    void forward(floatX* out, const floatX* x, const Linear& l) const;
-    // act (N, F) = f(pre), pre (N, OC) = x w^T + bias
-    void forward(floatX* act, floatX* pre, const floatX* x, const Linear& l, Activation f, int F) const;
+    void forward(floatX* out, const floatX* x, const Linear& l, Amaxes of_x) const;
+    // act (N, F) = f(pre), pre (N, OC) = x w^T + bias. Leaves the amaxes of act.
+    void forward(floatX* act, floatX* pre, const floatX* x, const Linear& l, Amaxes of_x, Activation f,
+                 int F) const;
     // dx (N, C) = dout w
-    void backward_input(floatX* dx, const floatX* dout, const Linear& l) const;
-    // dpre: gradient of pre given dact (N, C) = dout w
-    void backward_input(floatX* dpre, floatX* dact, const floatX* dout, const Linear& l, const floatX* pre,
-                        Activation f) const;
+    void backward_input(floatX* dx, const floatX* dout, const Linear& l, Amaxes of_dout) const;
+    // dpre: gradient of pre given dact (N, C) = dout w. Leaves the amaxes of dpre.
+    void backward_input(floatX* dpre, floatX* dact, const floatX* dout, const Linear& l, Amaxes of_dout,
+                        const floatX* pre, Activation f) const;
 };
 
 // The codes of weights: of all blocks of a rank, or, where weights are gathered block by block, of the block

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstring>
 
+#include "llmc/base/numbers/fp8.h"
 #include "test/emulator/access.h"
 #include "test/emulator/device.h"
 #include "test/emulator/math.h"
@@ -85,6 +86,13 @@ EMULATOR_DEVICE uint32_t pack_bf16(float low, float high) {
         return (u & 0x7fffffff) > 0x7f800000 ? u >> 16 | 0x40 : (u + 0x7fff + (u >> 16 & 1)) >> 16;
     };
     return bits(low) | bits(high) << 16;
+}
+
+EMULATOR_DEVICE uint16_t pack_e4m3(float low, float high) {
+    return uint16_t(fp8_code<Fp8::E4M3>(low) | fp8_code<Fp8::E4M3>(high) << 8);
+}
+EMULATOR_DEVICE uint16_t pack_e5m2(float low, float high) {
+    return uint16_t(fp8_code<Fp8::E5M2>(low) | fp8_code<Fp8::E5M2>(high) << 8);
 }
 
 EMULATOR_DEVICE void opaque(uint4&) {}

@@ -49,6 +49,30 @@ TEST(the_largest_of_all_parts_decides_the_scale) {
     EXPECT(inverse == of_larger, "%g and %g", double(inverse), double(of_larger));
 }
 
+// As of a pass over what was written.
+TEST(ops_leave_the_amaxes_of_their_results) {
+    constexpr int N = 19, F = 40;
+    const Lent lent(2);
+    std::vector<float> left(size_t(cpu::kFp8Parts), INFINITY), passed = left;
+    const auto x = normals<floatX>(N * F, 1), pre = normals<floatX>(2 * N * F, 2);
+    std::vector<floatX> out = x, dpre = pre;
+    std::vector<real> mean(N), rstd(N);
+    cpu::Layernorm t = {.x1 = nullptr, .y = out.data(), .mean = mean.data(), .rstd = rstd.data(),
+                        .x = x.data(), .r = nullptr, .bias = nullptr, .w = nullptr, .b = nullptr};
+    t.amaxes = left.data();
+    cpu::layernorm_forward(t, N, F);
+    cpu::largest(passed.data(), out.data(), out.size());
+    EXPECT(left == passed, "norm");
+    for (const Activation f : values_of<Activation>()) {
+        cpu::activation_forward(out.data(), pre.data(), f, N, F, left.data());
+        cpu::largest(passed.data(), out.data(), out.size());
+        EXPECT(left == passed, "activation %d", int(f));
+        cpu::activation_backward(dpre.data(), x.data(), pre.data(), f, N, F, left.data());
+        cpu::largest(passed.data(), dpre.data(), size_t(N) * size_t(cpu::pre_width(f, F)));
+        EXPECT(left == passed, "gradient of activation %d", int(f));
+    }
+}
+
 // An element that is not finite leaves no finite result, so that the step's norm shows it.
 TEST(what_is_not_finite_stays_so) {
     for (const float bad : {INFINITY, -INFINITY, NAN}) {

@@ -49,6 +49,8 @@ void layernorm_forward(const Layernorm& t, int N, int C) {
     if (walked(layernorm_forward_cost, t, N, C)) return;
     #pragma omp parallel for schedule(static) num_threads(context.threads)
     for (int n = 0; n < N; n++) forward_row(t, n, C);
+    const Unrecorded pass;
+    if (t.amaxes) largest(t.amaxes, t.y, size_t(N) * size_t(C));
 }
 
 void add_residual(floatX* out, const floatX* x, const floatX* r, const floatX* bias, int N, int C) {

@@ -18,24 +18,35 @@ template <class F> __device__ __forceinline__ Pack of_packs(const Pack& a, const
 
 // out[i] = F::of(a[i], b[i]); out may be a or b. A function of one argument has b = a, and is read once.
 // FLOOR bytes = (inputs + 1) count sizeof(floatX)
-template <class F>
+template <class F, bool kAmaxes = false>
 __global__ void __launch_bounds__(kElementwiseThreads)
-elementwise_kernel(floatX* out, const floatX* a, const floatX* b, size_t count) {
+elementwise_kernel(floatX* out, const floatX* a, const floatX* b, size_t count, float* amaxes) {
     const size_t i = (size_t(blockIdx.x) * kElementwiseThreads + threadIdx.x) * Pack::size;
+    Amax most;
     if (i + Pack::size <= count) {
         const Pack x = Pack::load_streaming(a + i), y = F::inputs == 2 ? Pack::load_streaming(b + i) : x;
-        of_packs<F>(x, y).store(out + i);
-        return;
+        const Pack z = of_packs<F>(x, y);
+        z.store(out + i);
+        if constexpr (!kAmaxes) return;
+        most.see(z);
+    } else {
+        for (size_t k = i; k < count; k++) {
+            const floatX z = floatX(F::of(float(a[k]), float(b[k])));
+            out[k] = z;
+            most.see(float(z));
+        }
     }
-    for (size_t k = i; k < count; k++) out[k] = floatX(F::of(float(a[k]), float(b[k])));
+    if constexpr (kAmaxes) raise_amax_of_block(amaxes, most);
 }
 
-template <class F> void elementwise(floatX* out, const floatX* a, const floatX* b, size_t count) {
+// amaxes (kFp8Parts), or null: of out.
+template <class F, bool kAmaxes = false>
+void elementwise(floatX* out, const floatX* a, const floatX* b, size_t count, float* amaxes = nullptr) {
     CHECK((uintptr_t(out) | uintptr_t(a) | uintptr_t(b)) % 16 == 0, "elementwise: not aligned to 16 bytes");
-    const size_t packs = div_up(count, Pack::size);
-    launch(elementwise_kernel<F>, dim3(unsigned(div_up(packs, kElementwiseThreads))),
-           dim3(kElementwiseThreads), 0, {.bytes = (F::inputs + 1.) * double(count) * sizeof(floatX)}, out, a,
-           b, count);
+    const unsigned blocks = unsigned(div_up(div_up(count, Pack::size), kElementwiseThreads));
+    clear_amaxes(amaxes);
+    launch(elementwise_kernel<F, kAmaxes>, dim3(blocks), dim3(kElementwiseThreads), 0,
+           {.bytes = (F::inputs + 1.) * double(count) * sizeof(floatX)}, out, a, b, count, amaxes);
 }
 
 }  // namespace cuda

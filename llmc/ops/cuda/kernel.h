@@ -131,5 +131,44 @@ __device__ __forceinline__ float block_sum(float v) {
     return total;
 }
 
+// The largest magnitude seen, as bits: their order is that of the values, with NaN last.
+struct Amax {
+    unsigned bits = 0;
+    __device__ __forceinline__ void see(float x) {
+        const unsigned magnitude = std::bit_cast<unsigned>(x) & 0x7fffffff;
+        bits = magnitude > bits ? magnitude : bits;
+    }
+    __device__ __forceinline__ void see(const Pack& p) {
+        #pragma unroll
+        for (int k = 0; k < Pack::size; k++) see(p.as_float(k));
+    }
+    // Over the block; every thread calls and gets the result.
+    // REQUIRES: blockDim.x a multiple of 32, one-dimensional; called once
+    __device__ __forceinline__ unsigned of_block() const {
+        SMEM(unsigned[32], of_warps);
+        const unsigned most = __reduce_max_sync(kFullWarp, bits);
+        if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = most;
+        __syncthreads();
+        unsigned total = 0;
+        for (unsigned warp = 0; warp < blockDim.x / 32; warp++)
+            total = of_warps[warp] > total ? of_warps[warp] : total;
+        return total;
+    }
+};
+// Raises an amax to that of a block, or of a warp: one thread calls. A maximum has no order. Floors leave
+// amaxes out: 1 KB at most.
+// REQUIRES: clear_amaxes() before the launch
+__device__ __forceinline__ void raise_amax(float* amaxes, unsigned bits) {
+    atomicMax(reinterpret_cast<unsigned*>(amaxes) + blockIdx.x % kFp8Parts, bits);
+}
+// Every thread of the block calls, once.
+__device__ __forceinline__ void raise_amax_of_block(float* amaxes, const Amax& most) {
+    const unsigned bits = most.of_block();
+    if (threadIdx.x == 0) raise_amax(amaxes, bits);
+}
+inline void clear_amaxes(float* amaxes) {
+    if (amaxes) CUDA_CHECK(cudaMemsetAsync(amaxes, 0, kFp8Parts * sizeof(float), cuda_device().compute));
+}
+
 }  // namespace cuda
 }  // namespace PRECISION

@@ -48,6 +48,7 @@ static __device__ __forceinline__ float read_row(floatX* row, const Layernorm& t
 
 // FLOOR bytes = (r ? 4 : 2) N C sizeof(floatX) + (mean ? 8 : 4) N + vectors C sizeof(floatX)
 // vectors: how many of w, b and bias are not null
+template <bool kAmaxes>
 __global__ void __launch_bounds__(32 * kForwardWarps) layernorm_forward_kernel(Layernorm t, int N, int C) {
     DYN_SHARED(floatX, rows);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, step = 32 * Pack::size;
@@ -64,6 +65,7 @@ __global__ void __launch_bounds__(32 * kForwardWarps) layernorm_forward_kernel(L
         for (int k = 0; k < Pack::size; k++) squares += (float(x[k]) - mean) * (float(x[k]) - mean);
     }
     const float rstd = 1 / sqrtf(warp_sum(squares) / C + t.eps);
+    Amax most;
     for (int c = lane * Pack::size; c < C; c += step) {
         Pack x = Pack::load(row + c);
         const Pack gain = t.w ? Pack::load_cached(t.w + c) : Pack::filled(floatX(1.f));
@@ -72,6 +74,11 @@ __global__ void __launch_bounds__(32 * kForwardWarps) layernorm_forward_kernel(L
         for (int k = 0; k < Pack::size; k++)
             x[k] = floatX((float(x[k]) - mean) * rstd * float(gain[k]) + float(shift[k]));
         x.store(t.y + at + c);
+        if constexpr (kAmaxes) most.see(x);
+    }
+    if constexpr (kAmaxes) {
+        const unsigned bits = __reduce_max_sync(kFullWarp, most.bits);
+        if (lane == 0) raise_amax(t.amaxes, bits);
     }
     if (lane == 0 && has_mean(t.kind)) store_streaming(t.mean + n, mean);
     if (lane == 0) store_streaming(t.rstd + n, rstd);
@@ -85,7 +92,9 @@ void layernorm_forward(const Layernorm& t, int N, int C) {
     CHECK_INPUT(warps >= 1, "layernorm: {} channels take {} bytes of shared memory, a block here has {}", C,
                 row, shared_limit());
     const double vectors = (t.r && t.bias) + (t.w != nullptr) + (t.b != nullptr);
-    launch(layernorm_forward_kernel, dim3(div_up(N, warps)), dim3(32 * warps), warps * row,
+    clear_amaxes(t.amaxes);
+    launch(t.amaxes ? layernorm_forward_kernel<true> : layernorm_forward_kernel<false>,
+           dim3(div_up(N, warps)), dim3(32 * warps), warps * row,
            {.bytes = (t.r ? 4. : 2.) * N * row + (has_mean(t.kind) ? 8. : 4.) * N + vectors * row}, t, N, C);
 }
 

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "llmc/base/numbers/fp8.h"
+
 #ifdef CUDA_EMU
 #include "test/emulator/ptx.h"
 #else
@@ -113,6 +115,27 @@ __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
     uint32_t packed;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
     return packed;
+}
+
+// Two codes of FP8, that of low in the lower byte: fp8_code(). GPUs of compute capability 8.9 have it as an
+// instruction; elder ones have no products of FP8.
+__device__ __forceinline__ uint16_t pack_e4m3(float low, float high) {
+#if __CUDA_ARCH__ >= 890
+    uint16_t packed;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
+    return packed;
+#else
+    return uint16_t(fp8_code<Fp8::E4M3>(low) | fp8_code<Fp8::E4M3>(high) << 8);
+#endif
+}
+__device__ __forceinline__ uint16_t pack_e5m2(float low, float high) {
+#if __CUDA_ARCH__ >= 890
+    uint16_t packed;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
+    return packed;
+#else
+    return uint16_t(fp8_code<Fp8::E5M2>(low) | fp8_code<Fp8::E5M2>(high) << 8);
+#endif
 }
 
 }  // namespace ptx

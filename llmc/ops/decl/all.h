@@ -2,6 +2,7 @@
 // Called through ops::. ops/ops.h includes the list below in the namespace of each backend.
 // The room knows no kernel: files of the same names in ops/cpu and ops/cuda compute.
 #include "llmc/ops/decl/adamw.h"
+#include "llmc/ops/decl/amaxes.h"
 #include "llmc/ops/decl/attention.h"
 #include "llmc/ops/decl/classifier.h"
 #include "llmc/ops/decl/encoder.h"

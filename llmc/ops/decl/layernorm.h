@@ -25,17 +25,19 @@ struct Layernorm {
     const floatX* w;       // (C)     gain, or null
     const floatX* b;       // (C)     shift, or null
     real          eps = real(1e-5);
+    float*        amaxes = nullptr;     // (kFp8Parts)  out: of y
 };
 
 // Statistics of the rounded x1, variance from differences to the mean. So a second call with x = x1, r = null
 // gives the same bits.
 void layernorm_forward(const Layernorm& t, int N, int C);
-inline Cost layernorm_forward_cost(const Target&, const Layernorm& t, int N, int C) {
+inline Cost layernorm_forward_cost(const Target& on, const Layernorm& t, int N, int C) {
     const size_t row = size_t(C) * sizeof(floatX), n = size_t(N);
     const size_t vectors = (t.r && t.bias) + (t.w != nullptr) + (t.b != nullptr);
-    return {.name = t.r ? "layernorm_forward with residual" : "layernorm_forward",
-            .read = (t.r ? 2 : 1) * n * row + vectors * row,
-            .written = (t.r ? 2 : 1) * n * row + (has_mean(t.kind) ? 2 : 1) * n * sizeof(real)};
+    const Cost cost = {.name = t.r ? "layernorm_forward with residual" : "layernorm_forward",
+                       .read = (t.r ? 2 : 1) * n * row + vectors * row,
+                       .written = (t.r ? 2 : 1) * n * row + (has_mean(t.kind) ? 2 : 1) * n * sizeof(real)};
+    return with_amaxes(cost, on, t.amaxes, n * size_t(C));
 }
 
 struct NormGrads {
@@ -44,7 +46,7 @@ struct NormGrads {
     real*   db = nullptr;   // (C)     +=, or null
     real*   dbias = nullptr;    // (C) += column sums of dx on return, as bias_backward() adds them; or null
 };
-// t: as in forward; y, x, r, bias and b are not read.
+// t: as in forward; y, x, r, bias, b and amaxes are not used.
 void layernorm_backward(const NormGrads& g, const floatX* dy, const Layernorm& t, int N, int C);
 inline Cost layernorm_backward_cost(const Target& on, const NormGrads& g, const Layernorm& t, int N, int C) {
     const size_t row = size_t(C) * sizeof(floatX), n = size_t(N);

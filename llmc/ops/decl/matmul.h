@@ -26,10 +26,13 @@ void matmul_activation_forward(floatX* act,           // (N, F)
                                const floatX* bias,    // (P), or null
                                Activation f, int N, int C, int F);
 
-void activation_forward(floatX* act, const floatX* pre, Activation f, int N, int F);
+// amaxes (kFp8Parts), or null: of act.
+void activation_forward(floatX* act, const floatX* pre, Activation f, int N, int F, float* amaxes = nullptr);
 
 // dpre (N, P): gradient of pre, given the gradient dact (N, F) of act. Without a gate, dpre may be dact.
-void activation_backward(floatX* dpre, const floatX* dact, const floatX* pre, Activation f, int N, int F);
+// amaxes (kFp8Parts), or null: of dpre.
+void activation_backward(floatX* dpre, const floatX* dact, const floatX* pre, Activation f, int N, int F,
+                         float* amaxes = nullptr);
 
 // dx = dout w
 void matmul_backward_input(floatX* dx,              // (N, C)
@@ -114,15 +117,17 @@ inline Cost matmul_activation_forward_cost(const Target& on, Activation f, int N
                           : needs::product_activation_forward(on.threads, f, N, C, F, bias);
     return cost;
 }
-inline Cost activation_forward_cost(const Target&, Activation f, int N, int F) {
-    const size_t n = size_t(N);
-    return {.name = activation_names[int(f)].alone, .read = n * size_t(pre_width(f, F)) * sizeof(floatX),
-            .written = n * size_t(F) * sizeof(floatX)};
-}
-inline Cost activation_backward_cost(const Target&, Activation f, int N, int F) {
+inline Cost activation_forward_cost(const Target& on, Activation f, int N, int F, bool amaxes) {
     const size_t n = size_t(N), p = size_t(pre_width(f, F));
-    return {.name = activation_names[int(f)].backward, .read = n * (p + size_t(F)) * sizeof(floatX),
-            .written = n * p * sizeof(floatX)};
+    const Cost cost = {.name = activation_names[int(f)].alone, .read = n * p * sizeof(floatX),
+                       .written = n * size_t(F) * sizeof(floatX)};
+    return with_amaxes(cost, on, amaxes, n * size_t(F));
+}
+inline Cost activation_backward_cost(const Target& on, Activation f, int N, int F, bool amaxes) {
+    const size_t n = size_t(N), p = size_t(pre_width(f, F));
+    const Cost cost = {.name = activation_names[int(f)].backward,
+                       .read = n * (p + size_t(F)) * sizeof(floatX), .written = n * p * sizeof(floatX)};
+    return with_amaxes(cost, on, amaxes, n * p);
 }
 inline Cost matmul_backward_input_cost(const Target& on, int N, int C, int OC) {
     const size_t n = size_t(N), c = size_t(C), oc = size_t(OC);

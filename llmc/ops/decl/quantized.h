@@ -5,13 +5,10 @@
 //     out = x w^T + bias, where x and w are codes / scale
 //
 // A scale is a power of two: the only rounding is that of the codes. amax has no order of sums. Where ranks
-// hold parts of a matrix, the amaxes of all parts lie side by side, so every rank has the same scale.
-//
-// largest() leaves an amax for each of kFp8Parts runs of the elements: quantize() reads them all.
+// hold parts of a matrix, the amaxes of all parts (amaxes.h) lie side by side, so every rank has the same
+// scale.
 //
 // REQUIRES: on GPUs rows, columns, N, C and OC are multiples of kFp8Unit.
-
-inline constexpr int kFp8Parts = 256;
 
 struct Fp8Matrix {
     uint8_t* codes;         // (rows, columns)
@@ -20,10 +17,6 @@ struct Fp8Matrix {
 };
 
 std::string no_fp8();       // why this device has no products of FP8; empty: it has
-
-// NaN where a run has NaN.
-void largest(float* amaxes,         // (kFp8Parts)
-             const floatX* x, size_t count);
 
 // x (rows, columns), as floats. transposed (columns, rows): the same codes, or null. Writes *to.inverse too.
 void quantize(const Fp8Matrix& to, uint8_t* transposed, const floatX* x,
@@ -40,9 +33,6 @@ void matmul_fp8(floatX* out,                // (N, OC)
 
 // ---- costs
 
-inline Cost largest_cost(const Target&, size_t count) {
-    return {.name = "largest", .read = count * sizeof(floatX), .written = kFp8Parts * sizeof(float)};
-}
 inline Cost quantize_cost(const Target&, int parts, int rows, int columns, bool both) {
     const size_t count = size_t(rows) * size_t(columns);
     return {.name = both ? "quantize_both" : "quantize",

@@ -79,15 +79,18 @@ void activate_backward(floatX* dpre, const real* dact, const floatX* pre, Activa
     });
 }
 
-void activation_forward(floatX* act, const floatX* pre, Activation f, int N, int F) {
-    if (walked(activation_forward_cost, f, N, F)) return;
+void activation_forward(floatX* act, const floatX* pre, Activation f, int N, int F, float* amaxes) {
+    if (walked(activation_forward_cost, f, N, F, amaxes != nullptr)) return;
     const size_t P = size_t(pre_width(f, F));
     #pragma omp parallel for schedule(static) num_threads(context.threads)
     for (int n = 0; n < N; n++) activate(act + size_t(n) * size_t(F), pre + size_t(n) * P, f, size_t(F), F);
+    const Unrecorded pass;
+    if (amaxes) largest(amaxes, act, size_t(N) * size_t(F));
 }
 
-void activation_backward(floatX* dpre, const floatX* dact, const floatX* pre, Activation f, int N, int F) {
-    if (walked(activation_backward_cost, f, N, F)) return;
+void activation_backward(floatX* dpre, const floatX* dact, const floatX* pre, Activation f, int N, int F,
+                         float* amaxes) {
+    if (walked(activation_backward_cost, f, N, F, amaxes != nullptr)) return;
     constexpr int kRun = 8 * kValues;       // features whose gradients wait as `real`
     const size_t P = size_t(pre_width(f, F));
     #pragma omp parallel for schedule(static) num_threads(context.threads)
@@ -101,6 +104,8 @@ void activation_backward(floatX* dpre, const floatX* dact, const floatX* pre, Ac
             activate_backward(dpre + at, run, pre + at, f, size_t(width), F);
         }
     }
+    const Unrecorded pass;
+    if (amaxes) largest(amaxes, dpre, size_t(N) * P);
 }
 
 }  // namespace cpu

@@ -9,66 +9,86 @@ namespace cuda {
 
 // A thread takes a pack of features of one row.
 // FLOOR bytes = 3 N F sizeof(floatX)
-template <class Formula>
+template <class Formula, bool kAmaxes>
 __global__ void __launch_bounds__(kElementwiseThreads)
-gated_kernel(floatX* act, const floatX* pre, size_t count, int F) {
+gated_kernel(floatX* act, const floatX* pre, size_t count, int F, float* amaxes) {
     const size_t i = (size_t(blockIdx.x) * kElementwiseThreads + threadIdx.x) * Pack::size;
-    if (i >= count) return;
-    const floatX* row = pre + i / F * 2 * F + i % F;
-    const Pack gate = Pack::load_streaming(row), up = Pack::load_streaming(row + F);
-    gated<Formula>(gate, up).store(act + i);
+    Amax most;
+    if (i < count) {
+        const floatX* row = pre + i / F * 2 * F + i % F;
+        const Pack gate = Pack::load_streaming(row), up = Pack::load_streaming(row + F);
+        const Pack y = gated<Formula>(gate, up);
+        y.store(act + i);
+        most.see(y);
+    }
+    if constexpr (kAmaxes) raise_amax_of_block(amaxes, most);
 }
 
 // FLOOR bytes = 5 N F sizeof(floatX)
-template <class Formula>
+template <class Formula, bool kAmaxes>
 __global__ void __launch_bounds__(kElementwiseThreads)
-gated_backward_kernel(floatX* dpre, const floatX* dact, const floatX* pre, size_t count, int F) {
+gated_backward_kernel(floatX* dpre, const floatX* dact, const floatX* pre, size_t count, int F,
+                      float* amaxes) {
     const size_t i = (size_t(blockIdx.x) * kElementwiseThreads + threadIdx.x) * Pack::size;
-    if (i >= count) return;
-    const size_t at = i / F * 2 * F + i % F;
-    const Pack d = Pack::load_streaming(dact + i);
-    const GatedPacks x = {Pack::load_streaming(pre + at), Pack::load_streaming(pre + at + F)};
-    const GatedPacks dx = gated_backward<Formula>(d, x);
-    dx.gate.store_global(dpre + at), dx.up.store_global(dpre + at + F);
+    Amax most;
+    if (i < count) {
+        const size_t at = i / F * 2 * F + i % F;
+        const Pack d = Pack::load_streaming(dact + i);
+        const GatedPacks x = {Pack::load_streaming(pre + at), Pack::load_streaming(pre + at + F)};
+        const GatedPacks dx = gated_backward<Formula>(d, x);
+        dx.gate.store_global(dpre + at), dx.up.store_global(dpre + at + F);
+        most.see(dx.gate), most.see(dx.up);
+    }
+    if constexpr (kAmaxes) raise_amax_of_block(amaxes, most);
 }
 
 static dim3 blocks_of_packs(size_t count) {
     return dim3(unsigned(div_up(count / Pack::size, kElementwiseThreads)));
 }
 
-template <class Formula, bool kGate>
-static void forward(floatX* act, const floatX* pre, size_t count, int F) {
+template <class Formula, bool kGate, bool kAmaxes>
+static void forward(floatX* act, const floatX* pre, size_t count, int F, float* amaxes) {
     if constexpr (kGate) {
         check_packs("activation: F", F);
-        launch(gated_kernel<Formula>, blocks_of_packs(count), dim3(kElementwiseThreads), 0,
-               {.bytes = 3. * double(count) * sizeof(floatX)}, act, pre, count, F);
+        clear_amaxes(amaxes);
+        launch(gated_kernel<Formula, kAmaxes>, blocks_of_packs(count), dim3(kElementwiseThreads), 0,
+               {.bytes = 3. * double(count) * sizeof(floatX)}, act, pre, count, F, amaxes);
     } else {
-        elementwise<ActForward<Formula>>(act, pre, pre, count);
+        elementwise<ActForward<Formula>, kAmaxes>(act, pre, pre, count, amaxes);
     }
 }
 
-template <class Formula, bool kGate>
-static void backward(floatX* dpre, const floatX* dact, const floatX* pre, size_t count, int F) {
+template <class Formula, bool kGate, bool kAmaxes>
+static void backward(floatX* dpre, const floatX* dact, const floatX* pre, size_t count, int F,
+                     float* amaxes) {
     if constexpr (kGate) {
         check_packs("activation: F", F);
-        launch(gated_backward_kernel<Formula>, blocks_of_packs(count), dim3(kElementwiseThreads), 0,
-               {.bytes = 5. * double(count) * sizeof(floatX)}, dpre, dact, pre, count, F);
+        clear_amaxes(amaxes);
+        launch(gated_backward_kernel<Formula, kAmaxes>, blocks_of_packs(count), dim3(kElementwiseThreads), 0,
+               {.bytes = 5. * double(count) * sizeof(floatX)}, dpre, dact, pre, count, F, amaxes);
     } else {
-        elementwise<ActBackward<Formula>>(dpre, dact, pre, count);
+        elementwise<ActBackward<Formula>, kAmaxes>(dpre, dact, pre, count, amaxes);
     }
 }
 
-void activation_forward(floatX* act, const floatX* pre, Activation f, int N, int F) {
-    if (walked(activation_forward_cost, f, N, F)) return;
+void activation_forward(floatX* act, const floatX* pre, Activation f, int N, int F, float* amaxes) {
+    if (walked(activation_forward_cost, f, N, F, amaxes != nullptr)) return;
+    const size_t count = size_t(N) * size_t(F);
     with_formula<Math>(f, [&](auto formula, auto gate) {
-        forward<decltype(formula), gate>(act, pre, size_t(N) * size_t(F), F);
+        using Formula = decltype(formula);
+        if (amaxes) forward<Formula, gate, true>(act, pre, count, F, amaxes);
+        else forward<Formula, gate, false>(act, pre, count, F, nullptr);
     });
 }
 
-void activation_backward(floatX* dpre, const floatX* dact, const floatX* pre, Activation f, int N, int F) {
-    if (walked(activation_backward_cost, f, N, F)) return;
+void activation_backward(floatX* dpre, const floatX* dact, const floatX* pre, Activation f, int N, int F,
+                         float* amaxes) {
+    if (walked(activation_backward_cost, f, N, F, amaxes != nullptr)) return;
+    const size_t count = size_t(N) * size_t(F);
     with_formula<Math>(f, [&](auto formula, auto gate) {
-        backward<decltype(formula), gate>(dpre, dact, pre, size_t(N) * size_t(F), F);
+        using Formula = decltype(formula);
+        if (amaxes) backward<Formula, gate, true>(dpre, dact, pre, count, F, amaxes);
+        else backward<Formula, gate, false>(dpre, dact, pre, count, F, nullptr);
     });
 }
 

@@ -1,6 +1,6 @@
 // FP8 codes of matrices. A scale needs the largest element of the whole matrix, so there are two passes:
 // largest() leaves a maximum for each of kFp8Parts runs, and every block of quantize() reads these again.
-// Each element is rounded by fp8_code(), as on the CPU.
+// Codes are those of fp8_code(), as on the CPU.
 #include <algorithm>
 
 #include "llmc/base/check.h"
@@ -12,37 +12,17 @@ namespace cuda {
 
 static constexpr int kFp8Threads = 256;
 
-// Of magnitudes the order of the bits is the order of the values, with NaN last. Every thread of the block
-// calls and gets the result.
-static __device__ __forceinline__ float block_largest(float magnitude) {
-    SMEM(unsigned[32], of_warps);
-    const unsigned most = __reduce_max_sync(kFullWarp, std::bit_cast<unsigned>(magnitude));
-    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = most;
-    __syncthreads();
-    unsigned total = 0;
-    for (unsigned warp = 0; warp < blockDim.x / 32; warp++)
-        total = of_warps[warp] > total ? of_warps[warp] : total;
-    return std::bit_cast<float>(total);
-}
-static __device__ __forceinline__ float larger(float a, float b) {
-    const unsigned x = std::bit_cast<unsigned>(a), y = std::bit_cast<unsigned>(b);
-    return std::bit_cast<float>(x > y ? x : y);
-}
-
 // A block takes a run of `run` packs.
 // FLOOR bytes = count sizeof(floatX) + 4 parts
 __global__ void __launch_bounds__(kFp8Threads)
 largest_kernel(float* amaxes, const floatX* x, size_t packs, size_t run) {
     const size_t first = blockIdx.x * run, end = first + run < packs ? first + run : packs;
-    float most = 0;
+    Amax most;
     for_loaded<8>(first + threadIdx.x, end, size_t(kFp8Threads),
                   [&](size_t i) { return Pack::load_streaming(x + i * Pack::size); },
-                  [&](const Pack& p, size_t) {
-                      #pragma unroll
-                      for (int k = 0; k < Pack::size; k++) most = larger(most, fabsf(p.as_float(k)));
-                  });
-    most = block_largest(most);
-    if (threadIdx.x == 0) amaxes[blockIdx.x] = most;
+                  [&](const Pack& p, size_t) { most.see(p); });
+    const unsigned bits = most.of_block();
+    if (threadIdx.x == 0) amaxes[blockIdx.x] = std::bit_cast<float>(bits);
 }
 
 void largest(float* amaxes, const floatX* x, size_t count) {
@@ -67,9 +47,9 @@ struct Quantized {
 
 // The scale, equal in all blocks; the first writes its inverse.
 template <Fp8 F> static __device__ __forceinline__ float scale_of(const Quantized& q) {
-    float most = 0;
-    for (int i = threadIdx.x; i < q.parts; i += kFp8Threads) most = larger(most, load_cached(q.amaxes + i));
-    const float scale = fp8_scale(F, block_largest(most));
+    Amax most;
+    for (int i = threadIdx.x; i < q.parts; i += kFp8Threads) most.see(load_cached(q.amaxes + i));
+    const float scale = fp8_scale(F, std::bit_cast<float>(most.of_block()));
     if (blockIdx.x == 0 && threadIdx.x == 0) *q.inverse = fp8_inverse(scale);
     return scale;
 }
@@ -81,9 +61,11 @@ static __device__ __forceinline__ void code_pack(uint32_t (&to)[kWords], const f
     const Pack p = Pack::load_streaming(x);
     #pragma unroll
     for (int w = 0; w < kWords; w++) {
-        to[w] = 0;
-        #pragma unroll
-        for (int i = 0; i < 4; i++) to[w] |= uint32_t(fp8_code<F>(p.as_float(4 * w + i) * scale)) << 8 * i;
+        const auto two = [&](int i) {
+            const float low = p.as_float(4 * w + i) * scale, high = p.as_float(4 * w + i + 1) * scale;
+            return uint32_t(F == Fp8::E4M3 ? ptx::pack_e4m3(low, high) : ptx::pack_e5m2(low, high));
+        };
+        to[w] = two(0) | two(2) << 16;
     }
 }
 static __device__ __forceinline__ void store_words(uint8_t* to, const uint32_t (&from)[kWords]) {

@@ -2,6 +2,7 @@
 #include "test/cuda.h"
 #include "test/fp8.h"
 
+#include "llmc/base/config/choice.h"
 #include "llmc/ops/cuda/tuning/workload.h"
 
 namespace PRECISION {
@@ -32,6 +33,90 @@ TEST(codes_have_the_bits_of_the_cpu) {
             std::fill(want.transposed.begin(), want.transposed.end(), uint8_t(0));
             EXPECT(by_cuda(x, format, rows, columns, parts, false) == want, "%d x %d", rows, columns);
         }
+}
+
+// By a scale of 1: the instruction of a GPU rounds as fp8_code() does.
+TEST(every_bf16_gets_the_code_of_the_cpu) {
+    std::vector<floatX> x;
+    for (uint32_t bits = 0; bits < 0x10000; bits++) x.push_back(floatX(std::bit_cast<float>(bits << 16)));
+    for (const Fp8 format : {Fp8::E4M3, Fp8::E5M2}) {
+        std::vector<float> amax(size_t(cuda::kFp8Parts));
+        amax[7] = fp8_formats[int(format)].largest;
+        const std::vector<uint8_t> none(x.size());
+        const OnDevice in(x);
+        const OnDevice amaxes(amax), inverse(std::vector<float>{NAN});
+        const OnDevice codes(none), transposed(none);
+        cuda::quantize({codes, inverse, format}, transposed, in, amaxes, cuda::kFp8Parts, 256, 256);
+        const std::vector<uint8_t> got = codes.host(), across = transposed.host();
+        for (size_t i = 0; i < x.size(); i++) {
+            const float v = float(x[i]);
+            const uint8_t want = format == Fp8::E4M3 ? fp8_code<Fp8::E4M3>(v) : fp8_code<Fp8::E5M2>(v);
+            if (got[i] != want || across[i % 256 * 256 + i / 256] != want)
+                EXPECT(false, "format %d, %g: %02x, expected %02x", int(format), double(v), got[i], want);
+        }
+    }
+}
+
+static float largest_of(const std::vector<float>& amaxes) {
+    uint32_t most = 0;
+    for (const float a : amaxes) most = std::max(most, std::bit_cast<uint32_t>(a));
+    return std::bit_cast<float>(most);
+}
+
+// op(amaxes) writes `out`: its amaxes are those of a pass over it, whatever was there before.
+template <class F> static void expect_amaxes(const char* what, const OnDevice<floatX>& out, F op) {
+    const std::vector<float> before(size_t(cuda::kFp8Parts), INFINITY);
+    const OnDevice left(before), passed(before);
+    op(left.p);
+    const std::vector<floatX> written = out.host();
+    cuda::largest(passed, out, written.size());
+    const float got = largest_of(left.host()), want = largest_of(passed.host());
+    EXPECT(std::bit_cast<uint32_t>(got) == std::bit_cast<uint32_t>(want), "%s: %g, expected %g", what,
+           double(got), double(want));
+}
+
+// An element that exceeds all others, in the first, a middle and the last pack, by several blocks; and NaN.
+TEST(ops_leave_the_amaxes_of_what_they_write) {
+    constexpr int N = 1061, C = 64, rows = 67, F = 72;
+    for (const size_t at : {size_t(0), size_t(N) * C / 2 + 5, size_t(N) * C - 1})
+        for (const NormKind kind : ::values_of<NormKind>()) {
+            auto x = normals<floatX>(size_t(N) * C, 1);
+            x[at] = floatX(-1e4f);
+            const OnDevice in(x), y(x);
+            const std::vector<real> none(N);
+            const OnDevice mean(none), rstd(none);
+            cuda::Layernorm t = {.kind = kind, .x1 = nullptr, .y = y, .mean = mean, .rstd = rstd, .x = in,
+                                 .r = nullptr, .bias = nullptr, .w = nullptr, .b = nullptr};
+            expect_amaxes("norm", y, [&](float* amaxes) {
+                t.amaxes = amaxes;
+                cuda::layernorm_forward(t, N, C);
+            });
+        }
+    for (const float large : {-300.f, float(NAN)})
+        for (const size_t at : {size_t(0), size_t(rows) * F / 2 + 5, size_t(rows) * F - 1})
+            for (const Activation f : ::values_of<Activation>()) {
+                const size_t P = size_t(cpu::pre_width(f, F)), row = at / F, column = at % F;
+                auto pre = normals<floatX>(rows * P, 1), dact = normals<floatX>(size_t(rows) * F, 2);
+                pre[row * P + column] = floatX(-large), dact[at] = floatX(large);
+                if (has_gate(f)) pre[row * P + F + column] = floatX(2.f);
+                const OnDevice in(pre), d(dact), act(dact), dpre(pre);
+                expect_amaxes("activation", act, [&](float* amaxes) {
+                    cuda::activation_forward(act, in, f, rows, F, amaxes);
+                });
+                expect_amaxes("its gradient", dpre, [&](float* amaxes) {
+                    cuda::activation_backward(dpre, d, in, f, rows, F, amaxes);
+                });
+            }
+}
+
+// A rank without tokens has nothing large.
+TEST(no_rows_have_amaxes_of_0) {
+    const std::vector<float> before(size_t(cuda::kFp8Parts), INFINITY);
+    const OnDevice amaxes(before);
+    cuda::Layernorm t = {};
+    t.amaxes = amaxes;
+    cuda::layernorm_forward(t, 0, 64);
+    EXPECT(largest_of(amaxes.host()) == 0, "%g", double(largest_of(amaxes.host())));
 }
 
 TEST(what_is_not_finite_leaves_no_finite_scale) {
@@ -90,12 +175,25 @@ TEST(codes_move_what_their_floors_say) {
     const OnDevice amaxes(zeros), inverse(std::vector<float>{0});
     const std::vector<uint8_t> none(rows * columns);
     const OnDevice codes(none), transposed(none);
+    const std::vector<floatX> empty(rows * columns);
+    const std::vector<real> of_rows(rows);
+    const OnDevice out(empty), dact(empty);
+    const OnDevice mean(of_rows), rstd(of_rows);
+    cuda::Layernorm norm = {.x1 = nullptr, .y = out, .mean = mean, .rstd = rstd, .x = x, .r = nullptr,
+                            .bias = nullptr, .w = nullptr, .b = nullptr};
+    norm.amaxes = amaxes;
     EXPECT_FLOORS([&] {
         cuda::largest(amaxes, x, rows * columns);
         for (const Fp8 format : {Fp8::E4M3, Fp8::E5M2}) {
             cuda::quantize({codes, inverse, format}, nullptr, x, amaxes, parts, rows, columns);
             cuda::quantize({codes, inverse, format}, transposed, x, amaxes, parts, rows, columns);
         }
+        for (const Activation f : ::values_of<Activation>()) {
+            const int F = has_gate(f) ? columns / 2 : columns;
+            cuda::activation_forward(out, x, f, rows, F, amaxes);
+            cuda::activation_backward(out, dact, x, f, rows, F, amaxes);
+        }
+        cuda::layernorm_forward(norm, rows, columns);
     });
 }
 
