@@ -25,3 +25,15 @@ TEST(fp8_products_that_hopper_does_not_have_are_refused) {
     EXPECT(!found([](Gemm& g) { g.epilogue = Epilogue::GeluBackward; }), "GELU's gradient");
     EXPECT(!found([](Gemm& g) { g.out = DType::F32; }), "bias in FP32");
 }
+
+// An algorithm is chosen for its description. Gradients keep FP32 sums.
+TEST(sums_of_the_forward_pass_alone_may_be_fast) {
+    const auto fast = [](DType a, DType b) {
+        const Gemm g = {.m = 64, .n = 32, .k = 48, .a_transposed = true, .b_transposed = false, .in = a,
+                        .out = DType::BF16, .accumulate = false, .epilogue = Epilogue::None, .in_b = b};
+        return gemm_algorithms(g)[0].words[6];
+    };
+    EXPECT(fast(DType::E4M3, DType::E4M3) == 1);
+    EXPECT(fast(DType::E4M3, DType::E5M2) == 0 && fast(DType::E5M2, DType::E4M3) == 0);
+    EXPECT(fast(DType::BF16, DType::BF16) == 0);
+}

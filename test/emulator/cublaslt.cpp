@@ -252,6 +252,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
         // the algorithm relies on the queried alignment
         cublasLtMatmulAlgo_t algo = {{parts, preference->workspace}};
         for (int i = 0; i < 4; i++) algo.data[2 + i] = preference->alignment[i];
+        algo.data[6] = uint64_t(desc->fast);
         results[(*found)++] = {algo, 0, CUBLAS_STATUS_SUCCESS, 1, {}};
     }
     return CUBLAS_STATUS_SUCCESS;
