@@ -195,9 +195,9 @@ struct Call {
         const floatX* dout = tp.all_gather(s.dh, dx, nC);
         ops::matmul_backward_weight(dw.fcprojw, dout, a.act, N, F, C);
         floatX* dact = a.act;                                   // read for the last time
-        product.backward_input(s.dpre, dact, dout, wfcproj(), Amaxes::Pass, a.pre, f);
+        product.backward_input(s.dpre, dact, dout, wfcproj(), Amaxes::Pass, a.pre, f, dw.fcb);
         const floatX* h = whole ? a.h2 : tp.all_gather(s.h, a.ln2, nC);
-        ops::matmul_backward_weight_bias(dw.fcw, dw.fcb, s.dpre, h, N, C, P);
+        ops::matmul_backward_weight(dw.fcw, s.dpre, h, N, C, P);
         product.backward_input(s.dh, s.dpre, wfc(), Amaxes::Left);
         ops::layernorm_backward({.dx = dx, .dw = dw.ln2w, .db = dw.ln2b, .dbias = dw.attprojb},
                                 tp.reduce_scatter(s.slice, s.dh, nC), norm2({.x = a.x1}), mine, C);

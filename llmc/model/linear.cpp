@@ -99,10 +99,12 @@ void LinearCall::backward_input(floatX* dx, const floatX* dout, const Linear& l,
 }
 
 void LinearCall::backward_input(floatX* dpre, floatX* dact, const floatX* dout, const Linear& l,
-                                Amaxes of_dout, const floatX* pre, Activation f) const {
-    if (!l.codes) return ops::matmul_activation_backward_input(dpre, dact, dout, l.w, pre, f, N, l.C, l.OC);
+                                Amaxes of_dout, const floatX* pre, Activation f, real* dbias) const {
+    if (!l.codes)
+        return ops::matmul_activation_backward_input(dpre, dact, dout, l.w, pre, f, N, l.C, l.OC, dbias);
     backward_input(dact, dout, l, of_dout);
     ops::activation_backward(dpre, dact, pre, f, N, l.C, inputs.own_amaxes(tp));
+    ops::bias_backward(dbias, dpre, N, ops::pre_width(f, l.C));
 }
 
 }  // namespace PRECISION::model

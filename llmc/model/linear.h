@@ -61,8 +61,9 @@ struct LinearCall {
     // dx (N, C) = dout w
     void backward_input(floatX* dx, const floatX* dout, const Linear& l, Amaxes of_dout) const;
     // dpre: gradient of pre given dact (N, C) = dout w. Leaves the amaxes of dpre.
+    // dbias, or null: gradient of the bias in pre.
     void backward_input(floatX* dpre, floatX* dact, const floatX* dout, const Linear& l, Amaxes of_dout,
-                        const floatX* pre, Activation f) const;
+                        const floatX* pre, Activation f, real* dbias) const;
 };
 
 // The codes of weights: of all blocks of a rank, or, where weights are gathered block by block, of the block

@@ -55,6 +55,8 @@ TEST(products_have_two_flops_a_term) {
                     {x + P * C + P}, {N * (P + F)});
         expect_cost(cpu::matmul_activation_backward_input_cost(kGpu, f, N, F, OC), 2. * N * F * OC,
                     {out + OC * F + N * P}, {N * P});
+        expect_cost(cpu::matmul_activation_backward_input_cost(kGpu, f, N, F, OC, true), 2. * N * F * OC,
+                    {out + OC * F + N * P, P}, {N * P, P});
     }
 }
 

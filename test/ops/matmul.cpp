@@ -99,8 +99,11 @@ void check_input(const Case& c) {
     const auto [N, C, OC] = c.s;
     std::vector<floatX> dx(size_t(N) * C), dpre(dx.size());
     cpu::matmul_backward_input(dx.data(), c.dout.data(), c.w.data(), N, C, OC);
+    std::vector<real> dbias = values<real>(size_t(C), 8), expected_dbias = dbias;
     cpu::matmul_activation_backward_input(dpre.data(), nullptr, c.dout.data(), c.w.data(), c.pre.data(),
-                                          Activation::Gelu, N, C, OC);
+                                          Activation::Gelu, N, C, OC, dbias.data());
+    cpu::bias_backward(expected_dbias.data(), dpre.data(), N, C);
+    EXPECT(same_bits(dbias, expected_dbias), "gradient of the bias behind GELU, N=%d C=%d", N, C);
     Expected input{.what = "backward_input", .s = c.s}, gelu{.what = "gelu_backward_input", .s = c.s};
     for (int n = 0; n < N; n++)
         for (int i = 0; i < C; i++) {

@@ -19,6 +19,25 @@ void add_columns(const ColumnSums& s);
 // columns) bytes.
 void add_rows(float* out, float* partial, const floatX* rows, int N, int columns, size_t stride);
 
+// Adds 8 values over the 8 lanes of a warp with the same lane % 4: lane l returns the sum of value l / 4.
+// Lanes trade halves of their values: 7 shuffles in place of 24 for 8 plain sums.
+static __device__ __forceinline__ float sum_of_8(const float (&v)[8]) {
+    const int lane = threadIdx.x % 32;
+    float half[4], quarter[2];
+    #pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float keep = lane & 16 ? v[i + 4] : v[i], give = lane & 16 ? v[i] : v[i + 4];
+        half[i] = keep + __shfl_xor_sync(kFullWarp, give, 16);
+    }
+    #pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const float keep = lane & 8 ? half[i + 2] : half[i], give = lane & 8 ? half[i] : half[i + 2];
+        quarter[i] = keep + __shfl_xor_sync(kFullWarp, give, 8);
+    }
+    const float keep = lane & 4 ? quarter[1] : quarter[0], give = lane & 4 ? quarter[0] : quarter[1];
+    return keep + __shfl_xor_sync(kFullWarp, give, 4);
+}
+
 // A pack kept as raw bits to save registers: 4, where a Pack of BF16 may take 8. keep() stops the compiler
 // from also keeping values derived from the pack.
 struct Held {

@@ -47,7 +47,8 @@ void matmul_activation_backward_input(floatX* dpre,           // (N, P)
                                       const floatX* dout,     // (N, OC)
                                       const floatX* w,        // (OC, F)
                                       const floatX* pre,      // (N, P)
-                                      Activation f, int N, int F, int OC);
+                                      Activation f, int N, int F, int OC,
+                                      real* dbias = nullptr); // (P) += column sums of dpre, or null
 
 // dw += dout^T x, accumulated in real
 void matmul_backward_weight(real* dw,               // (OC, C)
@@ -91,6 +92,10 @@ inline Cost product_cost(const char* name, const ProductShape& p) {
 }
 // Bytes of partial sums of a bias's gradient on GPUs.
 inline size_t bias_sums(int N, int OC) { return group_sums(N, kBiasGroups, size_t(OC)); }
+// The same of a kernel that sums its tiles of a product: a row for kTileSumRows rows.
+inline constexpr int kTileSumRows = 64;
+inline int tile_sum_rows(int N) { return (N + 2 * kTileSumRows - 1) / (2 * kTileSumRows) * 2; }
+inline size_t tile_sums(int N, size_t OC) { return size_t(tile_sum_rows(N)) * OC * sizeof(float); }
 inline Cost matmul_forward_cost(const Target& on, int N, int C, int OC, bool bias) {
     const size_t n = size_t(N), c = size_t(C), oc = size_t(OC);
     Cost cost = product_cost("matmul_forward", {.m = N, .n = OC, .k = C, .bias = bias});
@@ -138,16 +143,22 @@ inline Cost matmul_backward_input_cost(const Target& on, int N, int C, int OC) {
     cost.needs = on.gpu() ? gpu_scratch(kGemmWorkspace) : needs::product_backward_input(on.threads, N, C, OC);
     return cost;
 }
-inline Cost matmul_activation_backward_input_cost(const Target& on, Activation f, int N, int F, int OC) {
+inline Cost matmul_activation_backward_input_cost(const Target& on, Activation f, int N, int F, int OC,
+                                                  bool dbias = false) {
     const size_t n = size_t(N), oc = size_t(OC), p = size_t(pre_width(f, F));
     Cost cost = product_cost(activation_names[int(f)].product_backward,
                              {.op = ProductShape::Input, .m = N, .n = F, .k = OC, .activation = f});
     cost.read = (n * oc + oc * size_t(F) + n * p) * sizeof(floatX);
     cost.written = n * p * sizeof(floatX);
     // cuBLASLt's epilogue knows GELU, and reads pre beside the product
-    cost.passes = n * (f == Activation::Gelu ? p : size_t(F) + 2 * p) * sizeof(floatX);
+    cost.passes = n * ((f == Activation::Gelu ? p : size_t(F) + 2 * p) + (dbias ? p : 0)) * sizeof(floatX);
     cost.needs = on.gpu() ? gpu_scratch(kGemmWorkspace)
                           : needs::product_activation_backward_input(on.threads, N, F, OC);
+    cost.read += dbias ? p * sizeof(real) : 0;
+    cost.written += dbias ? p * sizeof(real) : 0;
+    // tuning times GELU's with the sums
+    if (on.gpu() && (dbias || f == Activation::Gelu))
+        cost.needs = gpu_scratch(std::max({kGemmWorkspace, bias_sums(N, int(p)), tile_sums(N, p)}));
     return cost;
 }
 inline Cost matmul_backward_weight_cost(const Target& on, int N, int C, int OC) {

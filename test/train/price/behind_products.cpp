@@ -29,6 +29,8 @@ TEST(kernels_behind_a_product_cost_what_they_move) {
     EXPECT_NEAR(backward(Activation::Gelu), 1, 1e-9);
     EXPECT_NEAR(backward(Activation::Relu2), 3, 1e-9);
     EXPECT_NEAR(backward(Activation::Swiglu), 5, 1e-9);
+    EXPECT_NEAR(units(ops::matmul_activation_backward_input_cost(gpu, Activation::Gelu, N, F, C, true)), 2,
+                1e-9);
     EXPECT_NEAR(units(ops::matmul_backward_weight_bias_cost(gpu, N, C, F)), 1, 1e-9);
     EXPECT_NEAR(units(ops::matmul_backward_weight_cost(gpu, N, C, F)), 0, 1e-9);
     EXPECT_NEAR(units(ops::matmul_forward_cost(gpu, N, C, F, true)), 0, 1e-9);

@@ -200,10 +200,8 @@ static void plain_activation_backward_input(floatX* dpre, const floatX* dout, co
     });
 }
 
-void matmul_activation_backward_input(floatX* dpre, floatX*, const floatX* dout, const floatX* w,
-                                      const floatX* pre, Activation f, int N, int F, int OC) {
-    if (walked(matmul_activation_backward_input_cost, f, N, F, OC)) return;
-    if (!fused_by_dnnl()) return plain_activation_backward_input(dpre, dout, w, pre, f, N, F, OC);
+static void fused_activation_backward_input(floatX* dpre, const floatX* dout, const floatX* w,
+                                            const floatX* pre, Activation f, int N, int F, int OC) {
     const size_t P = size_t(pre_width(f, F));
     real* panel = reinterpret_cast<real*>(context.scratch);
     for (int n = 0; n < N; n += kPanelRows) {
@@ -222,6 +220,15 @@ void matmul_activation_backward_input(floatX* dpre, floatX*, const floatX* dout,
         });
         if (!done) plain_activation_backward_input(dpre + at, from, w, pre + at, f, rows, F, OC);
     }
+}
+
+void matmul_activation_backward_input(floatX* dpre, floatX*, const floatX* dout, const floatX* w,
+                                      const floatX* pre, Activation f, int N, int F, int OC, real* dbias) {
+    if (walked(matmul_activation_backward_input_cost, f, N, F, OC, dbias != nullptr)) return;
+    if (fused_by_dnnl()) fused_activation_backward_input(dpre, dout, w, pre, f, N, F, OC);
+    else plain_activation_backward_input(dpre, dout, w, pre, f, N, F, OC);
+    const Unrecorded sums;
+    bias_backward(dbias, dpre, N, pre_width(f, F));
 }
 
 static void add_weight_gradient(real* dw, const floatX* dout, const floatX* x, int N, int C, int OC) {

@@ -129,9 +129,16 @@ struct Tensors {
     const floatX* bias = nullptr;
     floatX* pre = nullptr;
     floatX* dact = nullptr;         // workspace, of a gate's backward
-    real* db = nullptr;
+    real* db = nullptr;             // of a weight's, or an activation's, bias
     const float *left_scale = nullptr, *right_scale = nullptr;      // of FP8 codes
 };
+
+// Of the bias in pre, from dpre.
+static void run_bias_backward(const Task& task, const Tensors& t) {
+    const auto [N, C, OC, batch] = task.sizes;
+    const Unrecorded op;
+    bias_backward(t.db, static_cast<const floatX*>(t.out), N, pre_width(*activation_of(task.op), C));
+}
 
 // Behind a product by cuBLASLt: what its epilogue has not done.
 static void run_rest(const Task& task, bool fused, const Tensors& t, const float* bias_gradient) {
@@ -155,6 +162,7 @@ static void run_rest(const Task& task, bool fused, const Tensors& t, const float
         case Op::SwigluInput:
             if (!fused)
                 activation_backward(out, gated ? t.dact : out, t.pre, *activation_of(task.op), N, C);
+            if (t.db) run_bias_backward(task, t);
             break;
         case Op::WeightBias:
             if (fused) add_columns({.out = {t.db, nullptr}, .partial = bias_gradient, .rows = 1,
@@ -169,9 +177,14 @@ static void run(const Task& task, const Candidate& candidate, const Tensors& t) 
     const auto [N, C, OC, batch] = task.sizes;
     if (const FusedProduct* const own = own_product(task, candidate.kernel)) {
         const bool input = is_input(task.op);
-        return own->run({.left = static_cast<const floatX*>(t.left),
-                         .right = static_cast<const floatX*>(t.right), .out = static_cast<floatX*>(t.out),
-                         .pre = t.pre, .bias = t.bias, .N = N, .width = input ? C : OC}, input ? OC : C);
+        const bool sums = input && t.db && own->sums_columns;
+        float* const partial = sums ? scratch<float>(tile_sums(N, size_t(C)) / sizeof(float)) : nullptr;
+        own->run({.left = static_cast<const floatX*>(t.left), .right = static_cast<const floatX*>(t.right),
+                  .out = static_cast<floatX*>(t.out), .pre = t.pre, .bias = t.bias, .N = N,
+                  .width = input ? C : OC, .column_sums = partial}, input ? OC : C);
+        if (sums) add_columns({.out = {t.db}, .partial = partial, .rows = tile_sum_rows(N), .columns = C});
+        else if (input && t.db) run_bias_backward(task, t);
+        return;
     }
     size_t used = 0;
     std::byte* workspace = scratch<std::byte>(kGemmWorkspace, used);
@@ -226,11 +239,11 @@ void matmul_backward_input(floatX* dx, const floatX* dout, const floatX* w, int 
 }
 
 void matmul_activation_backward_input(floatX* dpre, floatX* dact, const floatX* dout, const floatX* w,
-                                      const floatX* pre, Activation f, int N, int F, int OC) {
+                                      const floatX* pre, Activation f, int N, int F, int OC, real* dbias) {
     check_sides(F, OC);
-    if (walked(matmul_activation_backward_input_cost, f, N, F, OC)) return;
+    if (walked(matmul_activation_backward_input_cost, f, N, F, OC, dbias != nullptr)) return;
     run(input_op(f), N, F, OC,
-        {.out = dpre, .left = dout, .right = w, .pre = const_cast<floatX*>(pre), .dact = dact});
+        {.out = dpre, .left = dout, .right = w, .pre = const_cast<floatX*>(pre), .dact = dact, .db = dbias});
 }
 
 void matmul_backward_weight(real* dw, const floatX* dout, const floatX* x, int N, int C, int OC) {
@@ -335,7 +348,7 @@ Workload product_workload(const Task& task, void* memory, bool compares) {
     const size_t narrow = each * N * C, wide = each * N * OC;
     const size_t weights = each * OC * C * (input ? 1 : parts);
     const size_t left = input || weight ? wide : narrow, right = weight ? narrow : weights;
-    const size_t features = input ? narrow : wide, pre = features * parts, bias = size_t(OC);
+    const size_t features = input ? narrow : wide, pre = features * parts, bias = size_t(input ? C : OC);
     const size_t count = weight ? weights : input ? pre : wide;
     const size_t out_bytes = count * (weight ? sizeof(float) : sizeof(floatX));
     floatX *t_left, *t_right, *t_bias, *t_pre, *t_dact;
@@ -348,8 +361,11 @@ Workload product_workload(const Task& task, void* memory, bool compares) {
     if (compares) w.take(memory, expected, out_bytes), w.take(memory, expected_db, bias);
 
     const bool biased = task.op == Op::BiasForward || task.op == Op::GeluForward;
+    // GELU's layers have biases, as GPT-2's
+    const bool sums = task.op == Op::GeluInput || task.op == Op::WeightBias;
     const Tensors tensors = {.out = out, .left = t_left, .right = t_right,
-                             .bias = biased ? t_bias : nullptr, .pre = t_pre, .dact = t_dact, .db = db};
+                             .bias = biased ? t_bias : nullptr, .pre = t_pre, .dact = t_dact,
+                             .db = sums ? db : nullptr};
     w.fill = [=] {
         fill_with_normals(t_left, left), fill_with_normals(t_right, right);
         fill_with_normals(t_bias, bias), fill_with_normals(t_pre, pre);
@@ -359,7 +375,7 @@ Workload product_workload(const Task& task, void* memory, bool compares) {
     w.run = [=](const Candidate& candidate) { run(task, candidate, tensors); };
     w.run_simplest = [=] {
         Tensors t = tensors;
-        t.out = expected, t.db = expected_db;
+        t.out = expected, t.db = sums ? expected_db : nullptr;
         run(task, {kUnfused, kPlainCublas}, t);
     };
     // BF16 is off by some 2^-9, FP32 by the order of its sums
@@ -367,7 +383,7 @@ Workload product_workload(const Task& task, void* memory, bool compares) {
     const size_t columns = weight ? size_t(C) : input ? parts * C : size_t(OC);
     w.comparisons.push_back({"product", out, expected, weight ? DType::F32 : dtype_of<floatX>,
                              count / columns, columns, columns, tolerance});
-    if (task.op == Op::WeightBias)
+    if (sums)
         w.comparisons.push_back({"bias", db, expected_db, DType::F32, 1, bias, bias, tolerance});
     return w;
 }

@@ -9,7 +9,7 @@ namespace cuda {
 struct BackwardEpilogue {
     static constexpr ptx::Major right = ptx::Major::MN;
     static constexpr int parts = 1, ahead = 64;
-    static constexpr bool biased = false;
+    static constexpr bool biased = false, sums_columns = false;
 };
 
 struct StoredBackward : BackwardEpilogue {
@@ -24,13 +24,16 @@ struct StoredBackward : BackwardEpilogue {
 
 template <class Formula> struct ActivatedBackward : BackwardEpilogue {
     static constexpr int moved = 2;
+    static constexpr bool sums_columns = true;
     using Read = Pack;
     static __device__ __forceinline__ Read load(const FusedTensors& t, int row, int column) {
         return Pack::load_streaming(t.pre + size_t(row) * t.width + column);
     }
-    static __device__ __forceinline__ void store(const FusedTensors& t, int row, int column,
+    static __device__ __forceinline__ Pack store(const FusedTensors& t, int row, int column,
                                                  const Pack (&dact)[1], const Pack& pre) {
-        of_packs<ActBackward<Formula>>(dact[0], pre).store_global(t.out + size_t(row) * t.width + column);
+        const Pack dpre = of_packs<ActBackward<Formula>>(dact[0], pre);
+        dpre.store_global(t.out + size_t(row) * t.width + column);
+        return dpre;
     }
 };
 

@@ -9,10 +9,11 @@ namespace cuda {
 //     parts     of the sums: 2 with a gate
 //     moved     elements that it reads and writes, for each sum of a part
 //     ahead     columns for which load() is called before the first store()
+//     biased    adds a bias; sums_columns: store() returns what a bias's gradient sums
 template <int Parts> struct ForwardEpilogue {
     static constexpr ptx::Major right = ptx::Major::K;
     static constexpr int parts = Parts, ahead = 32;
-    static constexpr bool biased = true;
+    static constexpr bool biased = true, sums_columns = false;
     struct Read {};
     static __device__ __forceinline__ Read load(const FusedTensors&, int, int) { return {}; }
 };

@@ -9,6 +9,7 @@
 // stored.
 #pragma once
 #include "llmc/ops/cuda/products/fused_products.h"
+#include "llmc/ops/cuda/sums.h"
 #include "llmc/ops/cuda/tensor_map.h"
 #include "llmc/ops/cuda/warp_groups.h"
 
@@ -16,6 +17,7 @@ namespace PRECISION {
 namespace cuda {
 
 struct ProductMaps { CUtensorMap left, right; };
+static_assert(kTileSumRows == kOwn);
 
 // Shared memory: a stage has kBoxColumns of K.
 template <int Columns> struct ProductTiles {
@@ -23,7 +25,9 @@ template <int Columns> struct ProductTiles {
     static constexpr unsigned stage_bytes = (left + right) * sizeof(floatX);
     static constexpr int stages = (224 << 10) / stage_bytes;
     using Stages = Ring<stages>;
-    static constexpr size_t bytes = stages * stage_bytes + sizeof(Stages);
+    // and a row of sums for each warp that consumes
+    using Sums = float[2 * kGroup / 32][Columns];
+    static constexpr size_t bytes = stages * stage_bytes + sizeof(Sums) + sizeof(Stages);
 };
 
 // The order of the tiles. Blocks at work share rows of few tiles and all columns, which stay in L2.
@@ -113,9 +117,10 @@ static __device__ __forceinline__ Pack rounded(const float* sum, const float (&b
 
 // What becomes of a consumer's sums: rows from `first` on, columns from `column` on. What the Epilogue reads
 // is on its way for several packs before the first is used.
+// Epilogues that sum columns leave those of the warp's 16 rows in of_warp.
 template <class Epilogue, int R>
 static __device__ __forceinline__ void finish(const float (&sum)[R], const FusedTensors& t, int first,
-                                              int column) {
+                                              int column, float* of_warp) {
     constexpr int parts = Epilogue::parts, width = 2 * R / parts, ahead = Epilogue::ahead;
     const int row = first + row_of_group();
     column += threadIdx.x % 4 * Pack::size;
@@ -133,6 +138,7 @@ static __device__ __forceinline__ void finish(const float (&sum)[R], const Fused
             #pragma unroll
             for (int part = 0; Epilogue::biased && part < parts; part++)
                 load_bias(bias[part], t, part, column - threadIdx.x % 4 * Pack::size + within);
+            float two_rows[8] = {};
             #pragma unroll
             for (int second = 0; second < 2; second++) {
                 const float* const of_row = sum + within / 2 + 2 * second;
@@ -141,15 +147,39 @@ static __device__ __forceinline__ void finish(const float (&sum)[R], const Fused
                 for (int part = 0; part < parts; part++)
                     packs[part] = rounded<Epilogue::biased>(of_row + part * width / 2, bias[part]);
                 const int r = row + 8 * second, c = column + within;
-                if (r < t.N && c < t.width)
-                    Epilogue::store(t, r, c, packs, read[(within - from) / 32][second]);
+                if (r < t.N && c < t.width) {
+                    const auto& was_read = read[(within - from) / 32][second];
+                    if constexpr (Epilogue::sums_columns)
+                        add_pack(two_rows, Epilogue::store(t, r, c, packs, was_read));
+                    else
+                        Epilogue::store(t, r, c, packs, was_read);
+                }
+            }
+            if constexpr (Epilogue::sums_columns) {
+                const int lane = threadIdx.x % 32;
+                if (t.column_sums) of_warp[within + lane % 4 * 8 + lane / 4] = sum_of_8(two_rows);
             }
         }
     }
 }
 
-// FLOOR bytes = (columns N K + rows W K + what the epilogue moves) sizeof(floatX), for tiles in so many rows
-// and columns, whose operands come mostly from L2; mma flops = 2 K of whole tiles
+// A consumer's rows of sums become one, warp by warp, in column_sums. All its threads call.
+template <int Columns>
+static __device__ __forceinline__ void store_column_sums(const FusedTensors& t,
+                                                         const float (*of_warps)[Columns], int consumer,
+                                                         int row, int column) {
+    ptx::barrier_sync(1 + consumer, kGroup);
+    for (int c = threadIdx.x % kGroup; c < Columns; c += kGroup) {
+        float total = 0;
+        #pragma unroll
+        for (int warp = 0; warp < kGroup / 32; warp++) total += of_warps[consumer * kGroup / 32 + warp][c];
+        if (column + c < t.width) t.column_sums[size_t(row) * t.width + column + c] = total;
+    }
+    ptx::barrier_sync(1 + consumer, kGroup);                // the rows may be written again
+}
+
+// FLOOR bytes = (columns N K + rows W K + what the epilogue moves) sizeof(floatX) + 8 rows W with sums, for
+// tiles in so many rows and columns, whose operands come mostly from L2; mma flops = 2 K of whole tiles
 template <class Epilogue, int Columns>
 __global__ void __launch_bounds__(kWgmmaThreads, 1)
 product_wgmma_kernel(const __grid_constant__ ProductMaps maps, FusedTensors t, TileOrder order, int K) {
@@ -157,7 +187,8 @@ product_wgmma_kernel(const __grid_constant__ ProductMaps maps, FusedTensors t, T
     using Tiles = ProductTiles<Columns>;
     constexpr int stage = Tiles::left + Tiles::right;
     floatX* const tiles = first_tile(shared);
-    auto& ring = *reinterpret_cast<typename Tiles::Stages*>(tiles + Tiles::stages * stage);
+    auto& sums = *reinterpret_cast<typename Tiles::Sums*>(tiles + Tiles::stages * stage);
+    auto& ring = *reinterpret_cast<typename Tiles::Stages*>(&sums + 1);
     if (threadIdx.x == 0) {
         ring.init(1);
         ptx::mbarrier_fence_init();
@@ -185,8 +216,11 @@ product_wgmma_kernel(const __grid_constant__ ProductMaps maps, FusedTensors t, T
         }
         ptx::wgmma_wait<0>(sum);
         ring.release(n - 1);
-        finish<Epilogue>(sum, t, tile.row * kOwned + consumer * kOwn,
-                         tile.column * (Columns / Epilogue::parts));
+        const int column = tile.column * (Columns / Epilogue::parts);
+        finish<Epilogue>(sum, t, tile.row * kOwned + consumer * kOwn, column, sums[threadIdx.x / 32 - 4]);
+        if constexpr (Epilogue::sums_columns)
+            if (t.column_sums)
+                store_column_sums<Columns>(t, sums, consumer, 2 * tile.row + consumer, column);
     }
 }
 
@@ -203,7 +237,8 @@ template <class Epilogue, int Columns> struct WgmmaProduct {
         const double moved = double(Epilogue::moved) * t.N + (t.bias ? Epilogue::parts : 0);
         return {.bytes = (double(K) * (double(order.columns) * t.N +
                                        double(order.rows) * Epilogue::parts * t.width) +
-                          moved * t.width) * sizeof(floatX),
+                          moved * t.width) * sizeof(floatX) +
+                         (t.column_sums ? 8. * order.rows * t.width : 0),
                 .mma_flops = 2. * order.count() * kOwned * Columns * div_up(K, kBoxColumns) * kBoxColumns};
     }
     // A matrix is a head of so many channels, its rows those of a sequence; a gate's w are two sequences.
@@ -227,8 +262,8 @@ template <class Epilogue, int Columns> struct WgmmaProduct {
 template <class Epilogue> static void add_products(std::vector<FusedProduct>& all, Op op) {
     using Wide = WgmmaProduct<Epilogue, 256>;
     using Narrow = WgmmaProduct<Epilogue, 192>;
-    all.push_back({op, "wgmma_128x256", Wide::supports, Wide::run});
-    all.push_back({op, "wgmma_128x192", Narrow::supports, Narrow::run});
+    all.push_back({op, "wgmma_128x256", Wide::supports, Wide::run, Epilogue::sums_columns});
+    all.push_back({op, "wgmma_128x192", Narrow::supports, Narrow::run, Epilogue::sums_columns});
 }
 
 }  // namespace cuda

@@ -66,7 +66,10 @@ TEST(an_activation_follows_its_product) {
                 cuda::activation_forward(again, plain, f, s.N, s.F);
                 EXPECT(same_bits(pre.host(), plain.host()) && same_bits(act.host(), again.host()),
                        "%s forward", name_of(f).c_str());
-                cuda::matmul_activation_backward_input(dpre, dact, dout, wproj, pre, f, s.N, s.F, s.OC);
+                const OnDevice db(std::vector<real>(size_t(P), 1)), db_apart(db.host());
+                cuda::matmul_activation_backward_input(dpre, dact, dout, wproj, pre, f, s.N, s.F, s.OC, db);
+                cuda::bias_backward(db_apart, dpre, s.N, P);
+                EXPECT(same_bits(db.host(), db_apart.host()), "%s: bias", name_of(f).c_str());
                 if (f == Activation::Gelu) continue;        // may be an epilogue, which rounds once
                 cuda::matmul_backward_input(dact, dout, wproj, s.N, s.F, s.OC);
                 cuda::activation_backward(apart, dact, pre, f, s.N, s.F);

@@ -41,6 +41,7 @@ struct Inputs {
 struct Results {
     std::vector<floatX> out, biased, dx;
     std::vector<floatX> pre[3], act[3], dpre[3];            // by activation
+    std::vector<real> dbias[3];                             // summed in another order
     bool operator==(const Results& o) const {
         bool same = same_bits(out, o.out) && same_bits(biased, o.biased) && same_bits(dx, o.dx);
         for (int i = 0; i < 3; i++)
@@ -60,23 +61,25 @@ static Results run(const Shape& s, bool in_one) {
     cuda::matmul_forward(out, x, w, nullptr, s.N, s.C, 2 * s.F);
     cuda::matmul_forward(biased, x, w, bias, s.N, s.C, 2 * s.F);
     cuda::matmul_backward_input(dx, dout, wproj, s.N, s.F, s.OC);
-    Results r = {out.host(), biased.host(), dx.host(), {}, {}, {}};
+    Results r = {out.host(), biased.host(), dx.host(), {}, {}, {}, {}};
     for (const Activation f : kActivations) {
         const int P = cuda::pre_width(f, s.F), i = int(f);
         const OnDevice pre(poisoned<floatX>(size_t(s.N) * P)), dpre(poisoned<floatX>(pre.count)),
             act(poisoned<floatX>(features)), dact(poisoned<floatX>(features));
+        const OnDevice dbias(normals<real>(size_t(P), 7));
         const floatX* const b = f == Activation::Gelu ? bias.p : nullptr;
         if (in_one) {
             cuda::matmul_activation_forward(act, pre, x, w, b, f, s.N, s.C, s.F);
-            cuda::matmul_activation_backward_input(dpre, dact, dout, wproj, in_pre, f, s.N, s.F, s.OC);
+            cuda::matmul_activation_backward_input(dpre, dact, dout, wproj, in_pre, f, s.N, s.F, s.OC, dbias);
             EXPECT(same_bits(dact.host(), poisoned<floatX>(features)), "dact went to memory");
         } else {
             cuda::matmul_forward(pre, x, w, b, s.N, s.C, P);
             cuda::activation_forward(act, pre, f, s.N, s.F);
             cuda::matmul_backward_input(dact, dout, wproj, s.N, s.F, s.OC);
             cuda::activation_backward(dpre, dact, in_pre, f, s.N, s.F);
+            cuda::bias_backward(dbias, dpre, s.N, P);
         }
-        r.pre[i] = pre.host(), r.act[i] = act.host(), r.dpre[i] = dpre.host();
+        r.pre[i] = pre.host(), r.act[i] = act.host(), r.dpre[i] = dpre.host(), r.dbias[i] = dbias.host();
     }
     return r;
 }
@@ -98,6 +101,19 @@ static void expect_right(const Shape& s, const Results& got) {
     EXPECT_CLOSE(got.dx, dx, dx_sums);
 }
 
+static void expect_sums(const Results& got) {
+    for (int i = 0; i < 3; i++) {
+        const size_t P = got.dbias[i].size();
+        const Wide dpre = wide(got.dpre[i]);
+        Wide sums = wide(normals<real>(P, 7)), absolute_sums = absolute(sums);
+        for (size_t k = 0; k < dpre.size(); k++) {
+            sums[k % P] += dpre[k];
+            absolute_sums[k % P] += std::fabs(dpre[k]);
+        }
+        EXPECT_CLOSE(got.dbias[i], sums, absolute_sums);
+    }
+}
+
 // Every bit of pre, act and dpre is that of the kernels apart: so it is at every recompute level.
 TEST_IF(kBf16, activations_in_the_kernel_of_a_product_change_no_bit) {
     if (!is_hopper()) return test::skip("kernels for sm_90a");
@@ -106,7 +122,9 @@ TEST_IF(kBf16, activations_in_the_kernel_of_a_product_change_no_bit) {
             choose_all(name, s);
             const Results apart = run(s, false);
             expect_right(s, apart);
-            EXPECT(run(s, true) == apart, "%s, N = %d", name, s.N);
+            const Results in_one = run(s, true);
+            EXPECT(in_one == apart, "%s, N = %d", name, s.N);
+            expect_sums(in_one), expect_sums(apart);
         }
 }
 
@@ -116,7 +134,11 @@ TEST_IF(kBf16, order_changes_no_bit) {
     for (const char* name : kNames) {
         choose_all(name, s);
         const Results first = run(s, true);
-        in_every_order([&] { EXPECT(run(s, true) == first, "%s", name); });
+        in_every_order([&] {
+            const Results again = run(s, true);
+            EXPECT(again == first, "%s", name);
+            for (int i = 0; i < 3; i++) EXPECT(same_bits(again.dbias[i], first.dbias[i]), "%s", name);
+        });
     }
 }
 
