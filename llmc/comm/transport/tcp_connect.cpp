@@ -105,9 +105,22 @@ void Connecting::late() const {
           start_patience(), missing);
 }
 
+// Short pieces leave at once. A host that vanishes closes no connection: after a minute without an answer the
+// kernel does.
+static void set_options(const Socket& s) {
+    const auto set = [&](int level, int option, int value) {
+        setsockopt(s.fd, level, option, &value, sizeof value);
+    };
+    set(IPPROTO_TCP, TCP_NODELAY, 1);
+    set(SOL_SOCKET, SO_KEEPALIVE, 1);
+    set(IPPROTO_TCP, TCP_KEEPIDLE, 20);
+    set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
+    set(IPPROTO_TCP, TCP_KEEPCNT, 4);
+    set(IPPROTO_TCP, TCP_USER_TIMEOUT, 60000);      // milliseconds
+}
+
 void Connecting::finish(Link& l, bool peer_reads) {
-    const int on = 1;
-    setsockopt(l.socket.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    set_options(l.socket);
     const TcpEndpoint& peer = endpoints[size_t(l.peer)];
     if (peer_reads && reads(endpoints[size_t(own)], peer)) l.process = peer.process;
     awaited--;
