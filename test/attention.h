@@ -13,7 +13,7 @@ struct Shape { int B, Tq, Tk, NH, D, q_offset, k_offset, group = 1, window = 0; 
 struct Tensors {
     AttentionDims d;
     std::vector<floatX> q, k, v, dout, out, dq, dk, dv;
-    std::vector<real> lse;
+    std::vector<real> lse, dbias;
 
     Tensors(const Shape& s, double size = 1) {
         const size_t C = size_t(s.NH) * s.D, CK = C / size_t(s.group), q_rows = size_t(s.B) * s.Tq,
@@ -32,6 +32,7 @@ struct Tensors {
         q = normals<floatX>(q_rows * d.q_stride, 1, size), k = normals<floatX>(k_rows * d.kv_stride, 2, size);
         v = normals<floatX>(k_rows * d.kv_stride, 3), dout = normals<floatX>(q_rows * C, 4);
         out = poisoned<floatX>(q_rows * C), lse = poisoned<real>(size_t(s.B) * s.NH * s.Tq);
+        dbias = normals<real>(C + 2 * CK, 7);
         dq = poisoned<floatX>(q.size()), dk = poisoned<floatX>(k.size()), dv = poisoned<floatX>(v.size());
     }
     void run() {
@@ -44,7 +45,8 @@ struct Tensors {
                                  .lse = lse.data(),
                                  .q = q.data(),
                                  .k = k.data(),
-                                 .v = v.data()},
+                                 .v = v.data(),
+                                 .dbias = dbias.data()},
                                 d);
     }
 };
@@ -130,6 +132,14 @@ inline void expect_the_reference(const Shape& s, double size) {
         for (const floatX x : columns(m, stride, width(stride), stride))
             EXPECT(std::isnan(double(x)), "%s between the rows was written", what);
     };
+    std::vector<real> dbias = normals<real>(C + 2 * width(ks), 7);
+    real* at = dbias.data();
+    for (const auto& [m, stride] : {std::pair{&t.dq, qs}, {&t.dk, ks}, {&t.dv, ks}}) {
+        const auto rows = inside(*m, stride);
+        cpu::bias_backward(at, rows.data(), int(rows.size() / width(stride)), int(width(stride)));
+        at += width(stride);
+    }
+    EXPECT(same_bits(t.dbias, dbias), "the bias's gradient is no sum of dq, dk and dv");
     untouched(t.dq, qs, "dq"), untouched(t.dk, ks, "dk"), untouched(t.dv, ks, "dv");
 }
 

@@ -20,6 +20,28 @@ template <class Dims> Dims dims_of(const TestedAttention& s) {
             .window = s.window};
 }
 
+// dbias is `before` and the column sums of the gradients as they were stored.
+inline void expect_column_sums(const TestedAttention& s, const std::vector<real>& dbias,
+                               const std::vector<real>& before, const std::vector<floatX>& dq,
+                               const std::vector<floatX>& dk, const std::vector<floatX>& dv) {
+    const auto d = dims_of<oracle::AttentionDims>(s);
+    const size_t C = size_t(s.NH) * s.D, CK = C / size_t(s.group);
+    Wide want = wide(before), sums = absolute(want);
+    const auto add = [&](size_t at, const std::vector<floatX>& m, size_t stride, size_t width) {
+        const Wide rows = wide(columns(m, stride, 0, width));
+        const int N = int(rows.size() / width);
+        oracle::bias_backward(want.data() + at, rows.data(), N, int(width));
+        oracle::bias_backward(sums.data() + at, absolute(rows).data(), N, int(width));
+    };
+    add(0, dq, d.q_stride, C);
+    add(C, dk, d.kv_stride, CK);
+    add(C + CK, dv, d.kv_stride, CK);
+    EXPECT_CLOSE(dbias, want, sums);
+}
+inline std::vector<real> dbias_before(const TestedAttention& s) {
+    return normals<real>(size_t(s.NH + 2 * s.NH / s.group) * s.D, 7);
+}
+
 // dims_of() with documents, in the device's memory.
 struct DeviceDims {
     cuda::AttentionDims d;

@@ -151,11 +151,13 @@ struct Call {
         product.backward_input(s.datty, dout, wattproj(), Amaxes::Pass);
         ops::attention_backward({.dq = s.dqkv, .dk = s.dqkv + A, .dv = s.dqkv + A + d.K,
                                  .dout = s.datty, .out = a.atty, .lse = a.lse,
-                                 .q = a.qkv, .k = a.qkv + A, .v = a.qkv + A + d.K},
+                                 .q = a.qkv, .k = a.qkv + A, .v = a.qkv + A + d.K,
+                                 .dbias = d.kind.rotary() ? nullptr : dw.qkvb},
                                 attention_dims(span.B, span.T, span.t0));
         if (d.kind.rotary()) ops::rotary_backward(s.dqkv, dw.qnw, dw.knw, rotary());
         const floatX* h = whole ? a.h1 : tp.all_gather(s.h, a.ln1, nC);
-        ops::matmul_backward_weight_bias(dw.qkvw, dw.qkvb, s.dqkv, h, N, C, W);
+        // rotary has turned the gradients of q and k once more
+        ops::matmul_backward_weight_bias(dw.qkvw, d.kind.rotary() ? dw.qkvb : nullptr, s.dqkv, h, N, C, W);
         product.backward_input(s.dh, s.dqkv, wqkv(), Amaxes::Pass);
         if (w.wve) values_backward(dw, h);
         ops::layernorm_backward({.dx = dx, .dw = dw.ln1w, .db = dw.ln1b, .dbias = zeroed(dbias, C)},

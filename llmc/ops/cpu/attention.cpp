@@ -308,9 +308,7 @@ static void store_rows(floatX* out, size_t stride, const real* tile, int rows, i
 }
 
 // A task is a head of keys: its dk and dv sum over its heads of queries and their blocks, in order.
-void attention_backward(const AttentionBackward& t, const AttentionDims& d) {
-    if (walked(attention_backward_cost, d)) return;
-    CHECK(d.fits_documents(), "attention: documents of {} queries and {} keys", d.Tq, d.Tk);
+static void gradients(const AttentionBackward& t, const AttentionDims& d) {
     if (attention_by_products(d.Tq, d.Tk, d.D)) return attention_products_backward(t, d);
     const int threads = context.threads;
     const size_t elements = checked_slice(d, threads), count = size_t(round_up(d.Tk, kKeys)) * padded(d.D);
@@ -329,6 +327,19 @@ void attention_backward(const AttentionBackward& t, const AttentionDims& d) {
         store_rows(t.dk + at, d.kv_stride, grads.k, d.Tk, d.D);
         store_rows(t.dv + at, d.kv_stride, grads.v, d.Tk, d.D);
     }
+}
+
+// A bias's gradient is summed token by token, as bias_backward() does: a task has a head of one sequence, so
+// its own sums would run in another order.
+void attention_backward(const AttentionBackward& t, const AttentionDims& d) {
+    if (walked(attention_backward_cost, d, t.dbias != nullptr)) return;
+    CHECK(d.fits_documents(), "attention: documents of {} queries and {} keys", d.Tq, d.Tk);
+    gradients(t, d);
+    if (!t.dbias) return;
+    const int of_q = d.NH * d.D, of_k = d.KV() * d.D;
+    add_rows(t.dbias, t.dq, d.B * d.Tq, of_q, d.q_stride);
+    add_rows(t.dbias + of_q, t.dk, d.B * d.Tk, of_k, d.kv_stride);
+    add_rows(t.dbias + of_q + of_k, t.dv, d.B * d.Tk, of_k, d.kv_stride);
 }
 
 }  // namespace cpu

@@ -99,21 +99,32 @@ inline Cost attention_forward_cost(const Target& on, const AttentionDims& d) {
     return c;
 }
 
-// dq, dk, dv have the rows and strides of q, k, v, and are set. out, lse: as forward left them.
+// dq, dk, dv have the rows and strides of q, k, v, and are set. out, lse: as forward left them. dbias: the
+// gradient of a bias of q, k and v, where nothing follows its addition: the column sums of dq, dk and dv.
 struct AttentionBackward {
     floatX *dq, *dk, *dv;
     const floatX *dout, *out;        // (B Tq, NH D)
     const real* lse;                 // (B, NH, Tq)
     const floatX *q, *k, *v;
+    real* dbias = nullptr;           // ((NH + 2 KV) D) +=, or null
 };
+// On GPUs a block of 128 rows leaves at most this many partial sums of each column.
+constexpr int kAttentionSums = 2;
+// Bytes of them: those of dq, then in the same place those of dk and dv.
+inline size_t attention_sums(const AttentionDims& d) {
+    const auto rows = [&](int T) { return size_t(d.B) * kAttentionSums * (size_t(T + 127) / 128); };
+    return std::max(rows(d.Tq) * size_t(d.NH), rows(d.Tk) * 2 * size_t(d.KV())) * size_t(d.D) * sizeof(float);
+}
 void attention_backward(const AttentionBackward& t, const AttentionDims& d);
-inline Cost attention_backward_cost(const Target& on, const AttentionDims& d) {
+inline Cost attention_backward_cost(const Target& on, const AttentionDims& d, bool bias = false) {
     const size_t head = size_t(d.D) * sizeof(floatX), B = size_t(d.B), NH = size_t(d.NH), KV = size_t(d.KV());
     const size_t queries = size_t(d.Tq) * NH, keys = size_t(2 * d.Tk) * KV;
     Cost c = attention_cost("attention_backward", d, true);
-    c.read = B * ((3 * queries + keys) * head + queries * sizeof(real));
-    c.written = B * (queries + keys) * head;
-    c.needs = on.gpu() ? gpu_scratch(B * queries * sizeof(float))     // delta
+    const size_t sums = bias ? (NH + 2 * KV) * size_t(d.D) * sizeof(real) : 0;
+    c.read = B * ((3 * queries + keys) * head + queries * sizeof(real)) + sums;
+    c.written = B * (queries + keys) * head + sums;
+    const size_t deltas = scratch_size(B * queries * sizeof(float)), partial = bias ? attention_sums(d) : 0;
+    c.needs = on.gpu() ? gpu_scratch(deltas + partial)
                        : needs::attention(on.threads, d.Tq, d.Tk, d.D, d.group());
     return c;
 }

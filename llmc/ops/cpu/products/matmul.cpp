@@ -243,15 +243,15 @@ static void add_weight_gradient(real* dw, const floatX* dout, const floatX* x, i
         [=](int i, int j, real* sum, int n) { std::copy_n(sum, n, dw + size_t(i) * C + j); });
 }
 
-static void add_bias_gradient(real* db, const floatX* dout, int N, int OC) {
-    const int threads = context.threads, width = std::clamp((OC / threads + 63) / 64 * 64, 64, 512);
+void add_rows(real* out, const floatX* rows, int N, int columns, size_t stride) {
+    const int threads = context.threads, width = std::clamp((columns / threads + 63) / 64 * 64, 64, 512);
     #pragma omp parallel for schedule(static) num_threads(threads)
-    for (int j = 0; j < OC; j += width) {
-        const int end = std::min(OC, j + width);
+    for (int j = 0; j < columns; j += width) {
+        const int end = std::min(columns, j + width);
         for (int n = 0; n < N; n++) {
-            const floatX* row = dout + size_t(n) * OC;
+            const floatX* row = rows + size_t(n) * stride;
             #pragma omp simd
-            for (int c = j; c < end; c++) db[c] += real(row[c]);
+            for (int c = j; c < end; c++) out[c] += real(row[c]);
         }
     }
 }
@@ -263,7 +263,7 @@ void matmul_backward_weight(real* dw, const floatX* dout, const floatX* x, int N
 
 void bias_backward(real* db, const floatX* dout, int N, int OC) {
     if (!db || walked(bias_backward_cost, N, OC)) return;
-    add_bias_gradient(db, dout, N, OC);
+    add_rows(db, dout, N, OC, size_t(OC));
 }
 
 void matmul_backward_weight_bias(real* dw, real* db, const floatX* dout, const floatX* x, int N, int C,
@@ -271,7 +271,7 @@ void matmul_backward_weight_bias(real* dw, real* db, const floatX* dout, const f
     if (!db) return matmul_backward_weight(dw, dout, x, N, C, OC);
     if (walked(matmul_backward_weight_bias_cost, N, C, OC)) return;
     add_weight_gradient(dw, dout, x, N, C, OC);
-    add_bias_gradient(db, dout, N, OC);
+    add_rows(db, dout, N, OC, size_t(OC));
 }
 
 // ---------------------------------------------------------------------------------------------------------

@@ -110,5 +110,8 @@ inline void copy_tile(real* out, int padded, const floatX* in, size_t stride, in
                                                   : simd::Vector<real>{});
 }
 
+// out (columns) += the sums of N rows, `stride` elements apart, in their order: matmul.cpp.
+void add_rows(real* out, const floatX* rows, int N, int columns, size_t stride);
+
 }  // namespace cpu
 }  // namespace PRECISION

@@ -72,11 +72,14 @@ void attention_forward(floatX* out, real* lse, const floatX* q, const floatX* k,
 
 void attention_backward(const AttentionBackward& t, const AttentionDims& d) {
     attention_check(d);
-    if (walked(attention_backward_cost, d)) return;
+    if (walked(attention_backward_cost, d, t.dbias != nullptr)) return;
     const auto* queries = chosen_variant(Op::AttentionQueries, attention_queries_variants(), d);
     const auto* keys = chosen_variant(Op::AttentionKeys, attention_keys_variants(), d);
     if (!queries || !keys) return attention_plain_backward(t, d);
-    const AttentionGradients gradients = {t, scratch<float>(size_t(d.B) * d.NH * d.Tq)};
+    size_t used = 0;
+    float* const deltas = scratch<float>(size_t(d.B) * d.NH * d.Tq, used);
+    float* const sums = t.dbias ? scratch<float>(attention_sums(d) / sizeof(float), used) : nullptr;
+    const AttentionGradients gradients = {t, deltas, sums};
     queries->run(gradients, d);
     keys->run(gradients, d);
 }

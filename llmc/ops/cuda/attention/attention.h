@@ -31,6 +31,7 @@ struct AttentionForward {
 struct AttentionGradients {
     AttentionBackward t;
     float* deltas;                              // (B, NH, Tq): set with dq, read for dk and dv
+    float* sums = nullptr;                      // attention_sums(): partial sums for t.dbias, or null with it
 };
 template <class Tensors> struct AttentionVariant {
     const char* name;                           // "64x32": rows of a block, rows of a tile that it reads

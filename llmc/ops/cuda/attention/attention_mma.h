@@ -10,6 +10,7 @@
 #pragma once
 #include "llmc/ops/cuda/attention/attention.h"
 #include "llmc/ops/cuda/attention/attention_head.h"
+#include "llmc/ops/cuda/attention/attention_sums.h"
 #include "llmc/ops/cuda/attention/attention_tiles.h"
 #include "llmc/ops/cuda/kernel.h"
 
@@ -158,6 +159,21 @@ static __device__ __forceinline__ void store_rows(floatX* to, size_t stride, int
     for (int i = lane; i < 16 * M * packs; i += 32) {
         const int r = i / packs, c = i % packs * Pack::size;
         if (r < rows) Pack::load(own + r * kPitch<D> + c).store_global(to + r * stride + c);
+    }
+}
+
+// to[c] = the column sums of a warp's first `rows` rows, as store_rows() has left them at own; `to` is in
+// shared memory. rows may be <= 0.
+template <int D, int M>
+static __device__ __forceinline__ void sum_rows(float* to, const floatX* own, int rows) {
+    for (int c = threadIdx.x % 32 * 2; c < D; c += 64) {
+        float sum[2] = {};
+        #pragma unroll 8
+        for (int r = 0; r < 16 * M; r++) {
+            if (r >= rows) break;
+            sum[0] += float(own[r * kPitch<D> + c]), sum[1] += float(own[r * kPitch<D> + c + 1]);
+        }
+        to[c] = sum[0], to[c + 1] = sum[1];
     }
 }
 

@@ -12,14 +12,16 @@ namespace PRECISION {
 namespace cuda {
 
 template <int D, int M> static constexpr bool kHold = M * D <= 64;
+// Whether dQ's kernel also sums its columns: in the widest blocks it spills on sm_90, and dQ is read again.
+static constexpr bool sums_queries(int D, int M) { return M * D < 256; }
 
 // dQ, and delta for the other pass
-// FLOOR bytes = (4 B Tq + 2 keys) NH D sizeof(floatX) + 8 B NH Tq, mma flops = 6 D pairs NH B,
+// FLOOR bytes = (4 B Tq + 2 keys) NH D sizeof(floatX) + 8 B NH Tq + 4 sums, mma flops = 6 D pairs NH B,
 // for the pairs in tiles that are not skipped, and the keys that blocks read for them, mostly from L2
 template <int D, int M, int N, bool Bounded>
 __global__ void __launch_bounds__(kThreads, (D == 32 && M <= 2 - Bounded) || (M == 1 && D == 128) ? 3 : 2)
-attention_mma_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d, HeadOrder order,
-                             float scale) {
+attention_mma_queries_kernel(AttentionBackward x, float* deltas, PartialSums sums, AttentionDims d,
+                             HeadOrder order, float scale) {
     DYN_SHARED(floatX, shared);
     constexpr int pitch = kPitch<D>, rows = 16 * M * kWarps, tile = N * pitch;
     floatX *sQ = shared, *sdO = sQ + rows * pitch, *sK = sdO + rows * pitch, *sV = sK + 2 * tile;
@@ -101,15 +103,22 @@ attention_mma_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d
     if (first < d.Tq)
         store_rows<D, M>(x.dq + end.queries(d, order) + first * d.q_stride, d.q_stride, d.Tq - first, own, dQ,
                          factor);
+    if (!sums_queries(D, M) || !sums.rows) return;
+    float* const warps = reinterpret_cast<float*>(sK);          // all tiles have been read
+    sum_rows<D, M>(warps + warp * D, own, d.Tq - first);
+    __syncthreads();
+    store_sums<D>(sums.at(order, end.sequence(order), end.tile, 0, end.of_queries(order, 0), D), warps,
+                  threadIdx.x, kThreads);
 }
 
 // dK and dV: the rows of a block are keys, the products transposed
-// FLOOR bytes = B (4 Tk KV + 2 queries NH) D sizeof(floatX) + 8 B queries NH, mma flops = 8 D pairs NH B,
+// FLOOR bytes = B (4 Tk KV + 2 queries NH) D sizeof(floatX) + 8 B queries NH + 4 sums,
+// mma flops = 8 D pairs NH B,
 // for the pairs in tiles that are not skipped, and the queries that blocks read for them, mostly from L2
 template <int D, int M, int N, bool Bounded>
 __global__ void __launch_bounds__(kThreads, M == 1 && D == 32 ? 3 : 2)
-attention_mma_keys_kernel(AttentionBackward x, const float* deltas, AttentionDims d, HeadOrder order,
-                          float scale) {
+attention_mma_keys_kernel(AttentionBackward x, const float* deltas, PartialSums sums, AttentionDims d,
+                          HeadOrder order, float scale) {
     static_assert(2 * N <= kThreads);
     DYN_SHARED(floatX, shared);
     constexpr int pitch = kPitch<D>, rows = 16 * M * kWarps, tile = N * pitch;
@@ -185,10 +194,19 @@ attention_mma_keys_kernel(AttentionBackward x, const float* deltas, AttentionDim
     float scales[M][2], ones[M][2];
     #pragma unroll
     for (int i = 0; i < 2 * M; i++) scales[i / 2][i % 2] = scale, ones[i / 2][i % 2] = 1;
-    if (first >= d.Tk) return;
-    const size_t to = at.keys(d, order) + first * d.kv_stride;
-    store_rows<D, M>(x.dk + to, d.kv_stride, d.Tk - first, own_K, dK, scales);
-    store_rows<D, M>(x.dv + to, d.kv_stride, d.Tk - first, own_V, dV, ones);
+    if (first < d.Tk) {
+        const size_t to = at.keys(d, order) + first * d.kv_stride;
+        store_rows<D, M>(x.dk + to, d.kv_stride, d.Tk - first, own_K, dK, scales);
+        store_rows<D, M>(x.dv + to, d.kv_stride, d.Tk - first, own_V, dV, ones);
+    }
+    if (!sums.rows) return;
+    float* const of_k = reinterpret_cast<float*>(sQ), *const of_v = of_k + kWarps * D;     // tiles are read
+    sum_rows<D, M>(of_k + warp * D, own_K, d.Tk - first);
+    sum_rows<D, M>(of_v + warp * D, own_V, d.Tk - first);
+    __syncthreads();
+    float* const to = sums.at(order, at.sequence(order), at.tile, 0, at.of_keys(order), D);
+    store_sums<D>(to, of_k, threadIdx.x, kThreads);
+    store_sums<D>(to + sums.width / 2, of_v, threadIdx.x, kThreads);
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -211,13 +229,15 @@ template <int M, int N, class Heads> struct Queries {
     }
     static void run(const AttentionGradients& g, const AttentionDims& d) {
         const HeadOrder order = blocks_of_queries(d, 16 * M * kWarps);
+        const PartialSums sums = sums_of_queries(g, d, 1, sums_queries(d.D, M));
         Heads::with(d.D, [&](auto D) {
             with_bounds(d, [&](auto bounded) {
                 launch(attention_mma_queries_kernel<D, M, N, bounded>, dim3(order.blocks), dim3(kThreads),
-                       tiles_bytes<M, N>(D) + bounds_bytes<M>(d), floor(d), g.t,
-                       g.deltas, d, order, float(attention_scale(d)));
+                       tiles_bytes<M, N>(D) + bounds_bytes<M>(d), sums.with(floor(d), order), g.t,
+                       g.deltas, sums, d, order, float(attention_scale(d)));
             });
         });
+        add_queries(sums, g, d, order);
     }
 };
 
@@ -235,13 +255,15 @@ template <int M, int N, class Heads> struct Keys {
     }
     static void run(const AttentionGradients& g, const AttentionDims& d) {
         const HeadOrder order = blocks_of_keys(d, 16 * M * kWarps);
+        const PartialSums sums = sums_of_keys(g, d, 1);
         Heads::with(d.D, [&](auto D) {
             with_bounds(d, [&](auto bounded) {
                 launch(attention_mma_keys_kernel<D, M, N, bounded>, dim3(order.blocks), dim3(kThreads),
-                       shared(D) + bounds_bytes<M>(d), floor(d), g.t,
-                       g.deltas, d, order, float(attention_scale(d)));
+                       shared(D) + bounds_bytes<M>(d), sums.with(floor(d), order), g.t,
+                       g.deltas, sums, d, order, float(attention_scale(d)));
             });
         });
+        add_keys(sums, g, d, order);
     }
 };
 

@@ -347,7 +347,8 @@ void attention_plain_forward(floatX* out, real* lse, const floatX* q, const floa
 
 void attention_plain_backward(const AttentionBackward& t, const AttentionDims& d) {
     attention_check(d);
-    float* deltas = scratch<float>(size_t(d.B) * d.NH * d.Tq);
+    size_t used = 0;
+    float* deltas = scratch<float>(size_t(d.B) * d.NH * d.Tq, used);
     const float scale = float(attention_scale(d));
     const int rows = rows_of(d.D);
     const HeadOrder order = blocks_of_queries(d, rows), order_of_keys = blocks_of_keys(d, rows);
@@ -359,6 +360,12 @@ void attention_plain_backward(const AttentionBackward& t, const AttentionDims& d
                shared_bytes(d.D, 4, 2), floor_of(d, bytes_of(d, 2, 4, 2)), t, deltas, d, order_of_keys,
                scale);
     });
+    if (!t.dbias) return;
+    float* const sums = scratch<float>(attention_sums(d) / sizeof(float), used);
+    const int of_q = d.NH * d.D, of_k = d.KV() * d.D;
+    add_rows(t.dbias, sums, t.dq, d.B * d.Tq, of_q, d.q_stride);
+    add_rows(t.dbias + of_q, sums, t.dk, d.B * d.Tk, of_k, d.kv_stride);
+    add_rows(t.dbias + of_q + of_k, sums, t.dv, d.B * d.Tk, of_k, d.kv_stride);
 }
 
 }  // namespace cuda

@@ -7,6 +7,7 @@
 // A tile of n rows and D channels lies as D / 64 slabs of (n, 64) elements, as TMA swizzles them.
 #pragma once
 #include "llmc/ops/cuda/attention/attention_head.h"
+#include "llmc/ops/cuda/attention/attention_sums.h"
 #include "llmc/ops/cuda/attention/attention_tiles.h"
 #include "llmc/ops/cuda/tensor_map.h"
 #include "llmc/ops/cuda/warp_groups.h"
@@ -110,28 +111,45 @@ template <bool Bounded> struct KeysSeen {
 };
 
 // Stores the first `rows` of a consumer's 64 rows, times the factors of this thread's two; rows may be <= 0.
+// sums: (4, D) floats of shared memory for the column sums of each warp's rows, as stored; or null
 template <int D>
 static __device__ __forceinline__ void store_rows(floatX* to, size_t stride, int rows,
                                                   const float (&sum)[D / 2], float factor,
-                                                  float factor_of_second) {
+                                                  float factor_of_second, float* sums = nullptr) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x % kGroup / 32;
     #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        const int row = row_of_group() + 8 * r;
-        const float f = r ? factor_of_second : factor;
+    for (int c = 0; c < D; c += 32) {                   // four times eight channels
+        float of_columns[8] = {};                       // columns c + 8 i + first_column(), and the next
         #pragma unroll
-        for (int c = 0; c < D; c += 32) {               // four times eight channels
+        for (int r = 0; r < 2; r++) {
+            const int row = row_of_group() + 8 * r;
+            const float f = r ? factor_of_second : factor;
             uint32_t w[4];
             #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const float* pair = sum + c / 2 + 4 * i + 2 * r;
                 w[i] = ptx::pack_bf16(pair[0] * f, pair[1] * f);
+                if (row < rows)
+                    of_columns[2 * i] += __uint_as_float(w[i] << 16),
+                        of_columns[2 * i + 1] += __uint_as_float(w[i] & 0xffff0000u);
             }
             transpose_quad(w);
             if (row < rows)
-                ptx::store16_global(to + row * stride + c + threadIdx.x % 4 * 8, {w[0], w[1], w[2], w[3]});
+                ptx::store16_global(to + row * stride + c + lane % 4 * 8, {w[0], w[1], w[2], w[3]});
         }
+        if (!sums) continue;
+        const float total = sum_of_8(of_columns);       // of value lane / 4
+        sums[warp * D + c + lane / 8 * 8 + lane / 4 % 2 + first_column()] = total;
     }
 }
+
+// to[c] = the sum of what store_rows() left in `sums`, by a consumer's threads.
+template <int D>
+static __device__ __forceinline__ void store_sums_of_group(float* to, const float* sums) {
+    store_sums<D>(to, sums, threadIdx.x % kGroup, kGroup);
+}
+// Meeting of a consumer's four warps.
+static __device__ __forceinline__ void group_sync(int consumer) { ptx::barrier_sync(1 + consumer, kGroup); }
 
 // The variant Pass<D>: floor() and run() for heads of D channels, as in the table of a file.
 template <class Tensors, template <int> class Pass, int D>

@@ -17,16 +17,17 @@ template <int D> struct KeysTiles {
     static constexpr int N = D == 64 ? 128 : 64, stages = 3;
     static constexpr int owned = kOwned * D, tile = N * D;         // elements
     struct Barriers { Ring<1> keys; Ring<stages> queries; };
+    static constexpr int sums_of_one = 4 * D;                      // floats of each consumer
     static constexpr size_t bytes = 2 * (owned + stages * tile) * sizeof(floatX) +
-                                    2 * stages * N * sizeof(float) + sizeof(Barriers);
+                                    (2 * stages * N + 4 * sums_of_one) * sizeof(float) + sizeof(Barriers);
     floatX *K, *V, *Q, *dO;
-    float* statistics;
+    float *statistics, *sums;
     Barriers& barriers;
 
     __device__ __forceinline__ explicit KeysTiles(floatX* first)
         : K(first), V(K + owned), Q(V + owned), dO(Q + stages * tile),
-          statistics(reinterpret_cast<float*>(dO + stages * tile)),
-          barriers(*reinterpret_cast<Barriers*>(statistics + 2 * stages * N)) {}
+          statistics(reinterpret_cast<float*>(dO + stages * tile)), sums(statistics + 2 * stages * N),
+          barriers(*reinterpret_cast<Barriers*>(sums + 4 * sums_of_one)) {}
 };
 using TwoFloats = PackOf<float, 2>;
 
@@ -95,12 +96,13 @@ static __device__ __forceinline__ void produce_statistics(KeysTiles<D>& at_block
     }
 }
 
-// FLOOR bytes = B (4 Tk KV + 2 queries NH) D sizeof(floatX) + 8 B queries NH, mma flops = 8 D pairs NH B,
+// FLOOR bytes = B (4 Tk KV + 2 queries NH) D sizeof(floatX) + 8 B queries NH + 4 sums,
+// mma flops = 8 D pairs NH B,
 // for the pairs in tiles that are not skipped, and the queries that blocks read for them, mostly from L2
 template <int D, bool Bounded>
 __global__ void __launch_bounds__(kWgmmaThreads, 1)
 attention_wgmma_keys_kernel(const __grid_constant__ KeysMaps maps, AttentionBackward x, const float* deltas,
-                            AttentionDims d, HeadOrder order, float scale) {
+                            PartialSums partial, AttentionDims d, HeadOrder order, float scale) {
     DYN_SHARED(floatX, shared);
     using Tiles = KeysTiles<D>;
     constexpr int N = Tiles::N, tile = Tiles::tile;
@@ -181,8 +183,19 @@ attention_wgmma_keys_kernel(const __grid_constant__ KeysMaps maps, AttentionBack
         }
         barriers.keys.release(turn);
         const size_t to = at.keys(d, order) + first * d.kv_stride;
-        store_rows<D>(x.dk + to, d.kv_stride, d.Tk - first, dK, scale, scale);
-        store_rows<D>(x.dv + to, d.kv_stride, d.Tk - first, dV, 1, 1);
+        float *of_k = nullptr, *of_v = nullptr;
+        if (partial.rows) {
+            of_k = at_block.sums + 2 * consumer * Tiles::sums_of_one;
+            of_v = of_k + Tiles::sums_of_one;
+        }
+        store_rows<D>(x.dk + to, d.kv_stride, d.Tk - first, dK, scale, scale, of_k);
+        store_rows<D>(x.dv + to, d.kv_stride, d.Tk - first, dV, 1, 1, of_v);
+        if (!of_k) continue;
+        group_sync(consumer);
+        float* const sums_of_k = partial.at(order, sequence, at.tile, consumer, at.of_keys(order), D);
+        store_sums_of_group<D>(sums_of_k, of_k);
+        store_sums_of_group<D>(sums_of_k + partial.width / 2, of_v);
+        group_sync(consumer);                   // before the next turn's sums
     }
 }
 
@@ -200,6 +213,7 @@ template <int D> struct WgmmaKeys {
     }
     static void run(const AttentionGradients& g, const AttentionDims& d) {
         const HeadOrder order = blocks_of_keys(d, kOwned);
+        const PartialSums sums = sums_of_keys(g, d, 2);
         const AttentionBackward& t = g.t;
         const KeysMaps maps = {tensor_map({t.k, D, d.KV(), d.Tk, d.B, d.kv_stride}, kOwned),
                                tensor_map({t.v, D, d.KV(), d.Tk, d.B, d.kv_stride}, kOwned),
@@ -208,9 +222,10 @@ template <int D> struct WgmmaKeys {
         with_bounds(d, [&](auto bounded) {
             if constexpr (sizeof(floatX) == 2)
                 launch(attention_wgmma_keys_kernel<D, bounded>, dim3(grid_of(order)), dim3(kWgmmaThreads),
-                       Tiles::bytes + kAlignBytes, floor(d), maps, t, g.deltas, d, order,
-                       float(attention_scale(d)));
+                       Tiles::bytes + kAlignBytes, sums.with(floor(d), order), maps, t, g.deltas, sums, d,
+                       order, float(attention_scale(d)));
         });
+        add_keys(sums, g, d, order);
     }
 };
 

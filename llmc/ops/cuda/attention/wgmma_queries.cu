@@ -16,7 +16,9 @@ template <int D> struct QueriesTiles {
     static constexpr int N = D == 64 ? 128 : 64, stages = 3;
     static constexpr int owned = kOwned * D, tile = N * D;         // elements
     struct Barriers { Ring<1> queries; Ring<stages> keys; };
-    static constexpr size_t bytes = 2 * (owned + stages * tile) * sizeof(floatX) + sizeof(Barriers);
+    static constexpr int sums = 4 * D;                              // floats of each consumer
+    static constexpr size_t bytes = 2 * (owned + stages * tile) * sizeof(floatX) + 2 * sums * sizeof(float) +
+                                    sizeof(Barriers);
 };
 
 // Of a row of dO (in shared memory, swizzled) and O, over the four lanes that share it; 0 where !real. Odd
@@ -34,18 +36,19 @@ static __device__ __forceinline__ float delta_of(const floatX* dO, int row, cons
     return quad_sum(sum);
 }
 
-// FLOOR bytes = (4 B Tq + 2 keys) NH D sizeof(floatX) + 8 B NH Tq, mma flops = 6 D pairs NH B,
+// FLOOR bytes = (4 B Tq + 2 keys) NH D sizeof(floatX) + 8 B NH Tq + 4 sums, mma flops = 6 D pairs NH B,
 // for the pairs in tiles that are not skipped, and the keys that blocks read for them, mostly from L2
 template <int D, bool Bounded>
 __global__ void __launch_bounds__(kWgmmaThreads, 1)
 attention_wgmma_queries_kernel(const __grid_constant__ QueriesMaps maps, AttentionBackward x, float* deltas,
-                               AttentionDims d, HeadOrder order, float scale) {
+                               PartialSums partial, AttentionDims d, HeadOrder order, float scale) {
     DYN_SHARED(floatX, shared);
     using Tiles = QueriesTiles<D>;
     constexpr int N = Tiles::N, tile = Tiles::tile, stages = Tiles::stages;
     floatX *const sQ = first_tile(shared), *const sdO = sQ + Tiles::owned;
     floatX *const sK = sdO + Tiles::owned, *const sV = sK + stages * tile;
-    auto& barriers = *reinterpret_cast<typename Tiles::Barriers*>(sV + stages * tile);
+    float* const sums = reinterpret_cast<float*>(sV + stages * tile);
+    auto& barriers = *reinterpret_cast<typename Tiles::Barriers*>(sums + 2 * Tiles::sums);
     if (threadIdx.x == 0) {
         barriers.queries.init(1), barriers.keys.init(1);
         ptx::mbarrier_fence_init();
@@ -138,8 +141,14 @@ attention_wgmma_queries_kernel(const __grid_constant__ QueriesMaps maps, Attenti
         if (own.from < own.end) barriers.keys.release(loaded - 1);
         barriers.queries.release(turn);
         skip(keys.end - own.end);
+        float* const own_sums = partial.rows ? sums + consumer * Tiles::sums : nullptr;
         store_rows<D>(x.dq + at.queries(d, order) + first * d.q_stride, d.q_stride, d.Tq - first, dQ, scale,
-                      scale);
+                      scale, own_sums);
+        if (!own_sums) continue;
+        group_sync(consumer);
+        store_sums_of_group<D>(partial.at(order, sequence, at.tile, consumer, at.of_queries(order, 0), D),
+                               own_sums);
+        group_sync(consumer);                   // before the next turn's sums
     }
 }
 
@@ -157,6 +166,7 @@ template <int D> struct WgmmaQueries {
     }
     static void run(const AttentionGradients& g, const AttentionDims& d) {
         const HeadOrder order = blocks_of_queries(d, kOwned);
+        const PartialSums sums = sums_of_queries(g, d, 2, true);
         const AttentionBackward& t = g.t;
         const QueriesMaps maps = {tensor_map({t.q, D, d.NH, d.Tq, d.B, d.q_stride}, kOwned),
                                   tensor_map({t.dout, D, d.NH, d.Tq, d.B, size_t(d.NH) * D}, kOwned),
@@ -165,9 +175,10 @@ template <int D> struct WgmmaQueries {
         with_bounds(d, [&](auto bounded) {
             if constexpr (sizeof(floatX) == 2)
                 launch(attention_wgmma_queries_kernel<D, bounded>, dim3(grid_of(order)), dim3(kWgmmaThreads),
-                       Tiles::bytes + kAlignBytes, floor(d), maps, t, g.deltas, d, order,
-                       float(attention_scale(d)));
+                       Tiles::bytes + kAlignBytes, sums.with(floor(d), order), maps, t, g.deltas, sums, d,
+                       order, float(attention_scale(d)));
         });
+        add_queries(sums, g, d, order);
     }
 };
 

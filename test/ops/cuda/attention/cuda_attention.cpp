@@ -21,10 +21,10 @@ static const Shape kShapes[] = {
 
 struct Results {
     std::vector<floatX> out, dq, dk, dv;
-    std::vector<real> lse;
+    std::vector<real> lse, dbias;
     bool operator==(const Results& o) const {
         return same_bits(out, o.out) && same_bits(dq, o.dq) && same_bits(dk, o.dk) && same_bits(dv, o.dv) &&
-               same_bits(lse, o.lse);
+               same_bits(lse, o.lse) && same_bits(dbias, o.dbias);
     }
 };
 
@@ -38,11 +38,11 @@ static Results run(const Shape& s, double size = 1, double scale = 0, double tim
     const OnDevice q(in.q), k(in.k), v(in.v), dout(in.dout), out(poisoned<floatX>(in.dout.size()));
     const OnDevice dq(poisoned<floatX>(in.q.size())), dk(poisoned<floatX>(in.k.size())),
         dv(poisoned<floatX>(in.v.size()));
-    const OnDevice lse(poisoned<real>(size_t(s.B) * s.NH * s.Tq));
+    const OnDevice lse(poisoned<real>(size_t(s.B) * s.NH * s.Tq)), dbias(dbias_before(s));
     cuda::attention_forward(out, lse, q, k, v, d);
-    cuda::attention_backward(
-        {.dq = dq, .dk = dk, .dv = dv, .dout = dout, .out = out, .lse = lse, .q = q, .k = k, .v = v}, d);
-    return {out.host(), dq.host(), dk.host(), dv.host(), lse.host()};
+    cuda::attention_backward({.dq = dq, .dk = dk, .dv = dv, .dout = dout, .out = out, .lse = lse, .q = q,
+                              .k = k, .v = v, .dbias = dbias}, d);
+    return {out.host(), dq.host(), dk.host(), dv.host(), lse.host(), dbias.host()};
 }
 
 // The sums of absolute values of what each element sums, from the formulas.
@@ -121,6 +121,7 @@ TEST(matches_the_cpu) {
             const auto rows = [&](const auto& m, size_t stride) {
                 return columns(m, stride, 0, stride == qs ? C : CK);
             };
+            expect_column_sums(s, got.dbias, dbias_before(s), got.dq, got.dk, got.dv);
             EXPECT_CLOSE(got.out, out, sums.out, 2);
             EXPECT_CLOSE(got.lse, lse, sums.lse);
             EXPECT_CLOSE(rows(got.dq, qs), rows(dq, qs), rows(sums.dq, qs), 2);

@@ -1,81 +1,9 @@
 // Each variant of attention by tensor cores, at each head size: errors against a plain program's with the
 // same rounding, the floor, and independence of the order of threads.
-#include "llmc/ops/cuda/attention/attention.h"
 #include "llmc/ops/cuda/tuning/workload.h"
-#include "test/cuda_attention.h"
+#include "test/attention_variants.h"
 
 namespace PRECISION {
-
-static constexpr int kHeadSizes[] = {32, 64, 80, 96, 128, 160};
-
-// Tensors that forward leaves for backward: out rounded, lse in FP32.
-struct Case {
-    TestedAttention s;
-    AttentionInputs in;
-    AttentionByFormula exact, alike;
-    std::vector<floatX> out;
-    std::vector<real> lse;
-
-    explicit Case(const TestedAttention& s, double size = 1)
-        : s(s), in(s, size), exact(s, false), alike(s, true) {
-        const Wide q = wide(in.q), k = wide(in.k), v = wide(in.v), dout = wide(in.dout);
-        exact.forward(q, k, v), alike.forward(q, k, v);
-        for (const double x : exact.out) out.push_back(floatX(real(x)));
-        for (const double x : exact.lse) lse.push_back(real(x));
-        for (AttentionByFormula* f : {&exact, &alike}) f->backward(q, k, v, dout, wide(out), wide(lse));
-    }
-    cuda::AttentionDims dims() const { return dims_of<cuda::AttentionDims>(s); }
-};
-
-struct Results {
-    std::vector<floatX> out, dq, dk, dv;
-    std::vector<real> lse;
-    bool operator==(const Results& o) const {
-        return same_bits(out, o.out) && same_bits(dq, o.dq) && same_bits(dk, o.dk) && same_bits(dv, o.dv) &&
-               same_bits(lse, o.lse);
-    }
-};
-using Forward = cuda::AttentionVariant<cuda::AttentionForward>;
-using Backward = cuda::AttentionVariant<cuda::AttentionGradients>;
-
-static Results run(const Case& c, const Forward& forward) {
-    const OnDevice q(c.in.q), k(c.in.k), v(c.in.v), out(poisoned<floatX>(c.out.size()));
-    const OnDevice lse(poisoned<real>(c.lse.size()));
-    forward.run({out, lse, q, k, v}, DeviceDims(c.s).d);
-    return {.out = out.host(), .dq = {}, .dk = {}, .dv = {}, .lse = lse.host()};
-}
-static Results run(const Case& c, const Backward& queries, const Backward& keys) {
-    const OnDevice q(c.in.q), k(c.in.k), v(c.in.v), out(c.out), dout(c.in.dout);
-    const OnDevice dq(poisoned<floatX>(c.in.q.size())), dk(poisoned<floatX>(c.in.k.size())),
-        dv(poisoned<floatX>(c.in.v.size()));
-    const OnDevice lse(c.lse), deltas(poisoned<real>(c.lse.size()));
-    const cuda::AttentionGradients g = {
-        {.dq = dq, .dk = dk, .dv = dv, .dout = dout, .out = out, .lse = lse, .q = q, .k = k, .v = v},
-        reinterpret_cast<float*>(deltas.p)};
-    const DeviceDims dims(c.s);
-    queries.run(g, dims.d);
-    keys.run(g, dims.d);
-    return {.out = {}, .dq = dq.host(), .dk = dk.host(), .dv = dv.host(), .lse = {}};
-}
-
-// f(forward), g(queries, keys) for every variant with heads of D channels; the shorter table is repeated.
-template <class F, class G> static void for_variants(int D, F f, G g) {
-    const auto fitting = [&](const auto& all) {
-        std::vector<std::remove_cvref_t<decltype(all[0])>> some;
-        for (const auto& v : all)
-            if (v.supports(D)) some.push_back(v);
-        return some;
-    };
-    const auto forward = fitting(cuda::attention_forward_variants());
-    const auto queries = fitting(cuda::attention_queries_variants());
-    const auto keys = fitting(cuda::attention_keys_variants());
-    const bool compiled = sizeof(floatX) == 2;
-    EXPECT(forward.empty() != compiled && queries.empty() != compiled && keys.empty() != compiled,
-           "heads of %d: %zu, %zu and %zu variants", D, forward.size(), queries.size(), keys.size());
-    for (const Forward& v : forward) f(v);
-    for (size_t i = 0; compiled && i < std::max(queries.size(), keys.size()); i++)
-        g(queries[i % queries.size()], keys[i % keys.size()]);
-}
 
 // Entries of the kernels that f() launches.
 template <class F> static std::vector<const void*> kernels_of(F f) {
@@ -101,7 +29,7 @@ static double l2(const Wide& a, const Wide& b) {
 
 // The error is at most twice the plain program's error, beside FP32's rounding of cancelling sums. A tensor
 // with a changed element must fail.
-static void expect_alike(const char* what, const Case& c, const std::string& variant, Wide got,
+static void expect_alike(const char* what, const AttentionCase& c, const std::string& variant, Wide got,
                          const Wide& exact, const Wide& alike, double size) {
     const double allowed = 2 * l2(alike, exact) + 1e-6 * size * std::sqrt(double(got.size()));
     const auto name = [&] {
@@ -114,7 +42,7 @@ static void expect_alike(const char* what, const Case& c, const std::string& var
     EXPECT(!(l2(got, exact) <= allowed), "%s: a changed element goes unnoticed", name().c_str());
 }
 
-static void expect_alike(const Case& c, double size) {
+static void expect_alike(const AttentionCase& c, double size) {
     const auto d = c.dims();
     const size_t C = size_t(c.s.NH) * c.s.D;
     const auto width = [&](size_t stride) { return stride == d.q_stride ? C : C / size_t(c.s.group); };
@@ -126,7 +54,7 @@ static void expect_alike(const Case& c, double size) {
     for_variants(
         c.s.D,
         [&](const Forward& v) {
-            const Results got = run(c, v);
+            const AttentionResults got = run(c, v);
             expect_alike("out", c, v.name, wide(got.out), c.exact.out, c.alike.out, size);
             for (size_t i = 0; i < got.lse.size(); i++) {
                 const double error = std::fabs(double(got.lse[i]) - c.exact.lse[i]);
@@ -135,7 +63,7 @@ static void expect_alike(const Case& c, double size) {
             }
         },
         [&](const Backward& queries, const Backward& keys) {
-            const Results got = run(c, queries, keys);
+            const AttentionResults got = run(c, queries, keys);
             const auto check = [&](const char* what, const char* variant, const auto& m, size_t stride,
                                    const Wide& exact, const Wide& alike) {
                 expect_alike(what, c, variant, wide(rows(m, stride)), rows(exact, stride),
@@ -148,15 +76,12 @@ static void expect_alike(const Case& c, double size) {
         });
 }
 
-// AddressSanitizer is ten times slower; make coverage checks every access of kernels.
-static bool few(int D) { return test::kAddressSanitizer && D != 64; }
-
 TEST(errs_as_a_plain_program_that_rounds_alike) {
     for (const int D : kHeadSizes)
         for (const double size : {0.3, 1., 2.})
             for (const auto& [B, T] : {std::pair{1, 1}, {3, 17}, {1, 160}, {1, 200}})
                 if (!few(D) && (size == 1 || T == 160))
-                    expect_alike(Case({B, T, T, T < 100 ? 2 : 1, D, 0, 0}, size), size);
+                    expect_alike(AttentionCase({B, T, T, T < 100 ? 2 : 1, D, 0, 0}, size), size);
 }
 
 // Queries and keys of other positions: a cache, missing keys, and keys that no query sees. Heads of queries
@@ -174,23 +99,23 @@ static const TestedAttention kShapes[] = {
 
 TEST(offsets_shared_keys_windows_and_documents) {
     for (const int D : kHeadSizes)
-        for (TestedAttention s : kShapes) if (!few(s.D = D)) expect_alike(Case(s), 1);
+        for (TestedAttention s : kShapes) if (!few(s.D = D)) expect_alike(AttentionCase(s), 1);
 }
 
 TEST(order_changes_no_bit) {
     if (kAgain) return test::skip("one order has to do there, as in the other tests");
     for (const int D : {64, 80, 128}) {
-        const Case c({1, 140, 140, D == 80 ? 2 : 1, D, 0, 0, D == 80 ? 2 : 1, D == 64 ? 0 : 50});
+        const AttentionCase c({1, 140, 140, D == 80 ? 2 : 1, D, 0, 0, D == 80 ? 2 : 1, D == 64 ? 0 : 50});
         for_variants(
             D,
             [&](const Forward& v) {
-                const Results first = run(c, v);
+                const AttentionResults first = run(c, v);
                 in_every_order([&] { EXPECT(run(c, v) == first, "forward %s, D = %d", v.name, D); });
             },
             [&](const Backward& queries, const Backward& keys) {
-                const Results first = run(c, queries, keys);
+                const AttentionResults first = run(c, queries, keys, true);
                 in_every_order([&] {
-                    EXPECT(run(c, queries, keys) == first, "%s %s, D = %d", queries.name, keys.name, D);
+                    EXPECT(run(c, queries, keys, true) == first, "%s %s, D = %d", queries.name, keys.name, D);
                 });
             });
     }
@@ -198,7 +123,7 @@ TEST(order_changes_no_bit) {
 
 TEST(moves_and_multiplies_what_its_floor_says) {
     const auto check = [](const TestedAttention& s) {
-        const Case c(s);
+        const AttentionCase c(s);
         for_variants(
             s.D, [&](const Forward& v) { EXPECT_FLOORS([&] { run(c, v); }); },
             [&](const Backward& queries, const Backward& keys) {
@@ -214,7 +139,7 @@ TEST(moves_and_multiplies_what_its_floor_says) {
 }
 
 TEST(the_chosen_variant_runs) {
-    const Case c({2, 70, 70, 2, 64, 0, 0});
+    const AttentionCase c({2, 70, 70, 2, 64, 0, 0});
     const CudaScratch lent;
     const auto choose = [](cuda::Op op, const char* name) { cuda::choose({op, {2, 70, 2, 64}}, {name}); };
     for_variants(
@@ -241,7 +166,7 @@ TEST(the_chosen_variant_runs) {
 }
 
 TEST(takes_the_lowest_floor_of_its_own_accord) {
-    const Case c({1, 256, 256, 1, 64, 0, 0});
+    const AttentionCase c({1, 256, 256, 1, 64, 0, 0});
     double least = INFINITY, most = 0;
     for_variants(
         64,

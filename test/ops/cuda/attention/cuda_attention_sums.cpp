@@ -1,0 +1,27 @@
+// The sums of columns that attention's backward by tensor cores leaves for the gradient of a bias, of every
+// variant.
+#include "test/attention_variants.h"
+
+namespace PRECISION {
+
+// Also where a block has many turns, and where rows behind the last are no zeros.
+TEST(columns_of_the_gradients_are_summed) {
+    const auto check = [](const TestedAttention& s) {
+        const AttentionCase c(s);
+        for_variants(
+            s.D, [](const Forward&) {},
+            [&](const Backward& queries, const Backward& keys) {
+                AttentionResults got;
+                EXPECT_FLOORS([&] { got = run(c, queries, keys, true); });
+                expect_column_sums(s, got.dbias, dbias_before(s), got.dq, got.dk, got.dv);
+            });
+    };
+    for (const int D : kHeadSizes)
+        if (!few(D)) check({1, 150, 150, 2, D, 0, 0, 2, D == 80 ? 37 : 0});
+    const int processors = std::exchange(cuda_device().processors, 1);
+    check({3, 70, 70, 2, 64, 0, 0});
+    check({2, 20, 150, 1, 128, 10, 0});
+    cuda_device().processors = processors;
+}
+
+}  // namespace PRECISION
