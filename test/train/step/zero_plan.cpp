@@ -65,7 +65,7 @@ static std::pair<size_t, size_t> blocks_of(const Sizes& s, Recompute level, size
                                                          : 0;
     return {alive * s.blocks * (block - again) + again,
             2 * b(all * w) + b(C * w) + b(N * 3 * A * w) + b(N * A * w) + b(N * F * w) +
-                (t > 1 ? (whole ? 2 : 1) * b(all * w) + b(n * C * w) : 0)};
+                (w < 8 ? b(C * g) : 0) + (t > 1 ? (whole ? 2 : 1) * b(all * w) + b(n * C * w) : 0)};
 }
 
 // Checks the memory plan of a rank with `alive` micro-batches of T tokens at once: the bytes of each row, no
