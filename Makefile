@@ -156,7 +156,7 @@ $(BUILD)/common/llmc/comm/transport/mpi.o: EXTRA = $(MPI_FLAGS)
 PAGES    := $(BUILD)/watch.html $(BUILD)/explore.html
 PARTS    := $(wildcard llmc/train/*/page/*) scripts/references.json llmc/train/report/figures.json
 $(PAGES): $(BUILD)/%.html: llmc/train/%/page.html $(PARTS) dev/make/join.awk
-	@echo "join  $@" && mkdir -p $(@D) && awk -f dev/make/join.awk $< > $@.new && mv $@.new $@
+	@echo "join  $@" && mkdir -p $(@D) && awk -f dev/make/join.awk $< > $@.$$$$ && mv $@.$$$$ $@
 $(BUILD)/common/llmc/train/report/embedded.o: $(PAGES) llmc/train/report/figures.json
 $(BUILD)/common/llmc/train/report/embedded.o: EXTRA = -DWATCH_PAGE='"$(BUILD)/watch.html"' \
     -DEXPLORE_PAGE='"$(BUILD)/explore.html"'

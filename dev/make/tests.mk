@@ -45,8 +45,8 @@ ON_GPU  += $(filter test/ops/cuda/%,$(OF_ROOMS))
 $(foreach p,common fp32 bf16,$(patsubst %.cpp,$(BUILD)/$p/%.o,$(filter test/ops/cuda/%,$(OF_ROOMS) $(APART)))): \
     EXTRA = $(OVER_CUDA)
 $(OF_ROOMS:%=$(BUILD)/unity/%): $(BUILD)/unity/%: FORCE
-	@mkdir -p $(@D) && awk -f dev/make/unite_tests.awk $(OF_$*) >$@.new && \
-	    { cmp -s $@.new $@ && rm $@.new || mv $@.new $@; }
+	@mkdir -p $(@D) && new=$@.$$$$ && awk -f dev/make/unite_tests.awk $(OF_$*) >$$new && \
+	    { cmp -s $$new $@ && rm $$new || mv $$new $@; }       # .ci/run has two makes at once here
 
 LIBRARY      := $(BUILD)/libtrain_gpt.a
 BENCHES      := $(patsubst dev/%.cpp,$(BUILD)/dev/%,$(filter-out \

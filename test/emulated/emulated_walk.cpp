@@ -29,8 +29,8 @@ struct Floors {
 };
 
 // Whether the launches of an op declare the bytes that the op states. Beside these a launch may move partial
-// sums in scratch. Fused and unfused activations of products differ by reads and writes of their input, and by
-// a second read of dpre for the gradient of a bias.
+// sums in scratch. Fused and unfused activations of products differ by reads and writes of their input, and
+// by a second read of dpre for the gradient of a bias.
 static bool near(const Cost& c, double bytes) {
     struct Bounds { const char* op; double least, most; };
     static constexpr Bounds kTimes[] = {
