@@ -12,7 +12,9 @@ TEST(columns_of_the_gradients_are_summed) {
             s.D, [](const Forward&) {},
             [&](const Backward& queries, const Backward& keys) {
                 AttentionResults got;
-                EXPECT_FLOORS([&] { got = run(c, queries, keys, true); });
+                const auto compute = [&] { got = run(c, queries, keys, true); };
+                if (kAgain) compute();          // counted by make test
+                else EXPECT_FLOORS(compute);
                 expect_column_sums(s, got.dbias, dbias_before(s), got.dq, got.dk, got.dv);
             });
     };
