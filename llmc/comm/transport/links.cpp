@@ -63,13 +63,17 @@ static void flush(Link& l) {
     }
 }
 
+static void push(Link& l, const Link::Out& o) {
+    l.out.push_back(o);
+    if (l.out.size() == 1) flush(l);
+}
+
 void post_send(Link& l, StreamOf stream, const void* data, size_t bytes, size_t* left) {
     if (bytes == 0) return;
     const bool reads = l.process && bytes > kShort;
     ++*left;
-    l.out.push_back({{reads ? Frame::Read : Frame::Data, stream, bytes, reinterpret_cast<uint64_t>(data)},
-                     static_cast<const std::byte*>(data), 0, left});
-    if (l.out.size() == 1) flush(l);
+    push(l, {{reads ? Frame::Read : Frame::Data, stream, bytes, reinterpret_cast<uint64_t>(data)},
+             static_cast<const std::byte*>(data), 0, left});
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -96,8 +100,7 @@ static void take_early(Link& l, uint32_t stream) {
             memcpy(to, early.front().data.data(), f.bytes);
         } else {
             if (!read_memory(l.process, to, f.address, f.bytes)) lost(l, l.peer);
-            l.out.push_back({{Frame::Taken, 0, 0, 0}, nullptr, 0, nullptr});
-            if (l.out.size() == 1) flush(l);
+            push(l, {{Frame::Taken, 0, 0, 0}, nullptr, 0, nullptr});
         }
         complete(l, stream);
         early.pop_front();
