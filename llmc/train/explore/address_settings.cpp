@@ -13,7 +13,8 @@ static bool is_of_a_plan(const Field& f) {
     const auto is_section = [&](const char* section) { return f.section == section; };
     const bool planned = std::any_of(std::begin(kSections), std::end(kSections), is_section);
     const bool text = std::holds_alternative<std::string*>(f.value);
-    return f.path() == "run.precision" || f.path() == "cluster.gpu" || (planned && !text);
+    const bool word = f.path() == "run.precision" || f.path() == "run.products" || f.path() == "cluster.gpu";
+    return word || (planned && !text);
 }
 
 bool stands_in_an_address(const std::string& key) {

@@ -141,7 +141,7 @@ Json ExploreService::speed(const HttpRequest& request) {
 Json ExploreService::best(const HttpRequest& request) {
     auto [cfg, planner] = asked_of(exploration, request);
     CHECK_INPUT(cfg.cluster.named(), "cluster.gpu is not set: a search compares times");
-    const Machine machine = machine_of(cfg.cluster);
+    const Machine machine = machine_of(cfg);
     check_steps(cfg);
     take_open_settings(cfg);
     const double end = seconds_now() + kSearchSeconds;

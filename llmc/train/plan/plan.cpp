@@ -179,7 +179,7 @@ int plan(Config cfg, const PlanRequest& request) {
     CHECK_INPUT(cfg.cluster.named() && !cfg.cluster.measured(),
                 "--plan=search compares times of GPUs: name them by --cluster.gpu ({}) or --cluster.file",
                 machine_names());
-    const Machine machine = machine_of(cfg.cluster);
+    const Machine machine = machine_of(cfg);
     check_steps(cfg);
     take_open_settings(cfg);
     return print_meshes(cfg, machine, request);

@@ -90,7 +90,7 @@ static Planned planned_on(const Machine& machine, Config cfg, int ranks) {
 Planned planned(Config cfg) {
     const bool measured = cfg.cluster.measured();
     std::optional<Machine> machine;
-    if (cfg.cluster.named() && !measured) machine = machine_of(cfg.cluster);
+    if (cfg.cluster.named() && !measured) machine = machine_of(cfg);
     check_steps(cfg);
     take_open_settings(cfg);
     const int ranks = ranks_to_plan(cfg);

@@ -108,10 +108,8 @@ static std::string goodput_text(const Estimate& e) {
 // Of run.products = fp8: the rate of its products, and of what mfu is a share.
 static std::string fp8_text(const Estimate& e, const Machine& machine) {
     if (e.cfg.run.products != ProductKind::Fp8) return "";
-    const std::string peak = "; mfu is a share of BF16's rate\n";
-    if (machine.fp8_tflops > 0)
-        return fmt::format("  FP8 products at {:g} TFLOP/s{}", machine.fp8_tflops, peak);
-    return "  FP8 products are priced at BF16's rate, as the machine states no fp8_tflops" + peak;
+    if (machine.fp8_tflops == 0) return "  FP8 products are measured; mfu is a share of BF16's rate\n";
+    return fmt::format("  FP8 products at {:g} TFLOP/s; mfu is a share of BF16's rate\n", machine.fp8_tflops);
 }
 
 std::string time_text(const Estimate& e, const Machine& machine) {

@@ -160,6 +160,22 @@ Machine parse_machine(std::string_view text, const std::string& name, const std:
     return m;
 }
 
+static std::string machines_with_fp8() {
+    std::string text;
+    for (const Machine& m : all_machines())
+        if (m.fp8_tflops > 0) text += (text.empty() ? "" : ", ") + m.gpu;
+    return text;
+}
+
+Machine machine_of(const Config& cfg) {
+    const Machine m = machine_of(cfg.cluster);
+    CHECK_INPUT(cfg.run.products != ProductKind::Fp8 || m.fp8_tflops > 0,
+                "run.products = fp8: the machine {} states no fp8_tflops, products of FP8 need compute "
+                "capability 8.9; set run.products to bf16, or cluster.gpu to one of {}",
+                m.gpu, machines_with_fp8());
+    return m;
+}
+
 std::vector<Machine> all_machines() {
     std::vector<Machine> all;
     for (const std::string& name : names_of_table()) all.push_back(machine_of({.gpu = name, .file = ""}));

@@ -41,7 +41,7 @@ struct Machine {
     double memory_gb = 0;
     double bf16_tflops = 0;  // dense matrix products with FP32 sums, as the maker states
     double fp32_tflops = 0;  // the same of FP32 inputs (TF32 is not used)
-    double fp8_tflops = 0;   // the same of FP8 codes; 0: unknown, and FP8 products are priced as BF16's
+    double fp8_tflops = 0;   // the same of FP8 codes; 0: no plans with FP8 products
     double reached = 0;      // share of these rates that large products reach
     ReachedBy reached_by = {};  // the same by dtype and size; empty: unknown
     AttentionShares attention = {};  // share of the peak rate that attention reaches
@@ -118,6 +118,8 @@ std::vector<Machine> all_machines();
 // The machine of cluster.*. Exit code 78: an unknown GPU; a file with an unknown key, a missing key or a
 // value that is no positive number. REQUIRES: c.named() and no c.measured().
 Machine machine_of(const ClusterConfig& c);
+// The same for a plan. Exit code 78 also where the machine lacks the products of run.products.
+Machine machine_of(const Config& cfg);
 // Watts, price and failures of cluster.*, where they are set.
 void take_costs(Machine& m, const ClusterConfig& c);
 

@@ -59,7 +59,7 @@ static double slower_than_tiles(const Prices& p, double side) {
 }
 
 static double product_seconds(const Prices& p, double batch, double m, double n, double k, bool fp8) {
-    const double stated = fp8 && p.machine.fp8_tflops > 0 ? p.machine.fp8_tflops : p.peak_tflops();
+    const double stated = fp8 ? p.machine.fp8_tflops : p.peak_tflops();
     const double peak = 1e12 * stated, slower = slower_than_tiles(p, std::cbrt(m * n * k));
     return tiled_seconds(batch, m, n, k, peak / slower, p.machine.units);
 }

@@ -138,6 +138,7 @@ TEST(what_cannot_be_is_one_line_and_the_server_goes_on) {
         {eight + "train.batch_tokens=1000", "1000"},
         {eight + "run.precision=fp8", "fp8"},
         {eight + "run.precision=fp64", "bf16 or fp32"},
+        {eight + "run.products=fp8&cluster.gpu=a100", "fp8_tflops"},
         {eight + "parallel.cp=2", "cp"},
         {eight + "cluster.node_gbs=-1", "node_gbs"},
         {eight + "model.window=%5B%5B%5B", "model.window"},

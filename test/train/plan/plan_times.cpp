@@ -46,6 +46,23 @@ TEST(a_plan_that_does_not_fit_says_so) {
            has(ran.out, "of 100 kB of a h100\n  no ZeRO stage"), "%s", ran.out.c_str());
 }
 
+// As a run is refused on such a GPU.
+TEST(products_of_fp8_need_a_machine_that_has_them) {
+    const std::string fp8 = " --cluster.gpu=a100 --run.precision=bf16 --run.products=fp8 --plan";
+    const std::string config = "./train_gpt scripts/gpt2_124M.json --parallel.ranks=8" + fp8;
+    for (const std::string& command : {config, config + "=search", config + " --json"}) {
+        const Ran ran = test::run(command);
+        EXPECT(ran.code == 78 && ran.out.empty() &&
+               ran.err.starts_with("error: run.products = fp8: the machine a100 states no fp8_tflops") &&
+               has(ran.err, "set run.products to bf16, or cluster.gpu to one of b200, h100") &&
+               ran.err.find('\n') == ran.err.size() - 1, "%s: exit %d, %s", command.c_str(), ran.code,
+               ran.err.c_str());
+    }
+    const Ran has_them = test::run(config + " --cluster.gpu=h200");
+    EXPECT(has_them.code == 0 && has(has_them.out, "FP8 products at 1978.9 TFLOP/s"), "%s",
+           has_them.out.c_str());
+}
+
 // The first line is the verdict; the second has settings with which the plan fits.
 TEST(what_would_fit_fits) {
     struct Case {

@@ -13,7 +13,8 @@
 static std::string word_in_sources(const std::string& key) {
     static const std::map<std::string, std::string> words = {
         {"gpu", "NVIDIA's"}, {"about", "NVIDIA's"}, {"sources", "NVIDIA's"}, {"memory_gb", "NVIDIA's"},
-        {"bf16_tflops", "NVIDIA's"}, {"fp32_tflops", "NVIDIA's"}, {"units", "NVIDIA's"},
+        {"bf16_tflops", "NVIDIA's"}, {"fp32_tflops", "NVIDIA's"}, {"fp8_tflops", "NVIDIA's"},
+        {"units", "NVIDIA's"},
         {"gpus_per_node", "links"}, {"node_gbs", "links"}, {"network_gbs", "links"},
         {"launch_us", "latencies"}, {"node_us", "latencies"}, {"network_us", "latencies"},
         {"dollars_per_hour", "price:"}};
@@ -37,6 +38,15 @@ TEST(every_machine_of_the_table_reads) {
         EXPECT(m.memory_gb >= 16 && m.copy_gbs > 500 && m.bf16_tflops > m.fp32_tflops &&
                    m.node_gbs > m.network_gbs,
                "%s: implausible", path.c_str());
+    }
+}
+
+// Products of FP8 came with compute capability 8.9, at twice the rate of BF16's.
+TEST(machines_since_ada_state_a_rate_of_fp8) {
+    for (const Machine& m : all_machines()) {
+        const double faster = m.fp8_tflops / m.bf16_tflops;
+        EXPECT(m.gpu.starts_with("a100") ? faster == 0 : std::fabs(faster - 2) < 0.03, "%s: %g",
+               m.gpu.c_str(), faster);
     }
 }
 

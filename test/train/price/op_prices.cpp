@@ -32,6 +32,14 @@ TEST(a_product_takes_its_tiles_at_the_reached_rate) {
     EXPECT_NEAR(seconds_of_op(p, product(256, 128, 896)), 10 * seconds + kLaunch, 1e-12);
 }
 
+TEST(a_product_of_fp8_takes_its_tiles_at_the_rate_of_fp8) {
+    Prices p = paper_machine();
+    p.machine.fp8_tflops = 3;
+    Cost cost = product(256, 128, 896);
+    cost.product.fp8 = true;
+    EXPECT_NEAR(seconds_of_op(p, cost), 2.0 * 256 * 128 * (896 + 128) / 1.5e12 + kLaunch, 1e-12);
+}
+
 // 4 multiprocessors and 256 x 256: a wave of four tiles of 128 x 128, or of two larger ones with K cut in
 // two, whose steps count twice: (1,792 + 128) / 0.95 = 2,021 steps against 2 (896 + 128) = 2,048.
 TEST(a_product_takes_the_fastest_tiles) {
