@@ -4,7 +4,8 @@
     dev/faults.py [WORD ...] [--tree=FOLDER] [--test="NAME FILTER"] [--jobs=2] [--json=FILE]
 
 dev/faults.json has a fault a row: the rule that it breaks, a file, a text of the file and what replaces the
-text, and the test that must fail: the name of a file of test/ and, after a blank, a filter.
+text, and the test that must fail: the name of a file of test/ and, after a blank, a filter. "checks/NAME" is
+the test with every access of kernels looked at.
 
 WORD     only rows with a WORD in their rule, file or test
 --tree   another checkout, whose tests are asked; rows whose text or test it lacks are left out
@@ -27,6 +28,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TABLE = "dev/faults.json"
+CHECKS = "checks/"
 MOST_SECONDS = 60           # of a test; of one that takes long without a fault, five times as much
 MOST_BUILD_SECONDS = 1500
 ENDS = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
@@ -67,7 +69,7 @@ def mistakes(root):
         if times != 1:
             yield TABLE, line, "faults", f"the text is {times} times in {row['file']}, expected once"
             continue
-        name, _, test = row["test"].partition(" ")
+        name, _, test = row["test"].removeprefix(CHECKS).partition(" ")
         if row["from"] == row["to"]:
             yield TABLE, line, "faults", "a row that changes nothing"
         if name not in tests or test not in read(tests[name]):
@@ -131,8 +133,8 @@ class Tree:
 
     def ask(self, test, *flags):
         """(what became of the test, who failed): passed, found, no build, no end, no test."""
-        name, _, filters = test.partition(" ")
-        binary = f"build/cpu-native/test/{name}"
+        name, _, filters = test.removeprefix(CHECKS).partition(" ")
+        binary = f"build/cpu-native/{CHECKS if test.startswith(CHECKS) else ''}test/{name}"
         make = ["make", f"-j{self.jobs}", "DEVICE=cpu", *flags, "train_gpt", "tokenize", "dev/ckpt", binary]
         output, code = call(make, self.folder, MOST_BUILD_SECONDS, self.temporary)
         if code != 0:
@@ -151,7 +153,7 @@ class Tree:
 
     def plant(self, row, test):
         path, start = self.place_of(row), time.time()
-        if not path or test.split(" ")[0] not in self.tests:
+        if not path or test.removeprefix(CHECKS).split(" ")[0] not in self.tests:
             return {"result": "not there", "by": [], "seconds": 0}
         if test not in self.whole:
             self.whole[test] = self.ask(test)

@@ -7,10 +7,11 @@ Prints registers, shared memory, spills, and the warps that fit a processor, for
 precisions. Blocks and dynamic shared memory (the least and the most) are those that `make test` saw; without
 it, warps are those that registers leave room for. What has no kernels is compiled for one GPU, in BF16, and
 the host code that needs CUDA's or NCCL's headers is looked at by g++. Fails on a warning of the C75xx kind,
-on a spill that SPILLS does not list with its reason, and on an instruction that a kernel of INSTRUCTIONS
-should have and has not (cuobjdump and nvdisasm are fetched from PyPI into build/ where they are missing);
-also on a name in SPILLS or INSTRUCTIONS that no kernel has. The last lines count the instructions of hot
-loops, by tile or logit (dev/sass.py).
+on a spill that SPILLS does not list with its reason, on a barrier whose number is in a register, on a
+register of wgmma that PTX touches too early (dev/ptx_rules.py), and on an instruction that a kernel of
+INSTRUCTIONS should have and has not (cuobjdump and nvdisasm are fetched from PyPI into build/ where they are
+missing); also on a name in SPILLS or INSTRUCTIONS that no kernel has. The last lines count the instructions
+of hot loops, by tile or logit (dev/sass.py).
 """
 import argparse
 import glob
@@ -22,6 +23,7 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
+import ptx_rules
 from sass import (INSTRUCTIONS, demangled, family, find_cuobjdump, functions, short, show_hot_loops,
                   wrong_instructions)
 
@@ -82,6 +84,15 @@ def compiled(nvcc, archs, source, precision, folder, kind="-c"):
     if run.returncode:
         sys.exit(f"{' '.join(command)}\n{run.stderr}")
     return target, run.stderr
+
+
+def ptx_of_hopper(nvcc, source, folder):
+    target = os.path.join(folder, f"{os.path.basename(source)}.ptx")
+    command = [nvcc, "-std=c++20", "-O3", "--expt-relaxed-constexpr", "-I.", "-DBACKEND=cuda",
+               "-DPRECISION=bf16", "-arch=sm_90a", "-ptx", source, "-o", target]
+    subprocess.run(command, check=True, capture_output=True)
+    with open(target, encoding="utf-8") as file:
+        return file.read()
 
 
 def host_errors(nvcc, source):
@@ -153,8 +164,16 @@ class Table:
         print(f"{'registers for sm_ ':>55} {' '.join(f'{a:4}' for a in archs)} {'warps':>5} {'threads':>7} "
               f"{'static':>6} {'dynamic':>13} {'stack':>5} {'spilled':>7}")
 
+    def add_ptx(self, text):
+        mistakes, products = ptx_rules.mistakes(text)
+        self.failures += [f"{short(demangled([name])[name])}: {mistake}" for name, mistake in mistakes]
+        self.passed += not mistakes and products > 0
+
     def add(self, precision, said):
         self.failures += [line for line in said.splitlines() if re.search(r"C75\d\d", line)]
+        of_16 = re.findall(r"entry function '([^']*)'(?:(?!entry function).)*used 16 barriers", said, re.S)
+        self.failures += [f"{short(demangled([name])[name])}: the number of a barrier is in a register"
+                          for name in of_16]
         rows = {}
         for mangled, arch, *rest in entries(said):
             rows.setdefault(mangled, {})[arch] = rest
@@ -213,6 +232,7 @@ def main():
                 for s, p in sources]
         others = pool.submit(compiled, nvcc, archs[:1],
                              together(sorted(texts.keys() - kernels), folder, "others.cu"), "bf16", folder)
+        texts_of_ptx = [pool.submit(ptx_of_hopper, nvcc, s, folder) for s in sorted(alone) if hopper_alone(s)]
         hosts = [pool.submit(host_errors, nvcc, s) for s in
                  sorted(f for where in HOST for f in glob.glob(where, recursive=True))]
         for source, precision, job in jobs:
@@ -224,6 +244,8 @@ def main():
                 if precision == "bf16" and arch == (90 if 90 in archs else archs[0]):
                     hot.update(codes)
         others.result()
+        for job in texts_of_ptx:
+            table.add_ptx(job.result())
         show_hot_loops(hot, 90 if 90 in archs else archs[0])
         table.failures += [f"{name}: no kernel has this name" for name in [*INSTRUCTIONS, *SPILLS]
                            if name not in table.seen and (90 in archs or "_wgmma_" not in name)]

@@ -78,9 +78,10 @@ static __global__ void __launch_bounds__(384, 1) golden_groups(uint32_t* out,
     for (int step = 0; step < 2; step++) {
         ptx::mbarrier_wait(full, unsigned(step));
         if (group == 1) out[128 * step + i] = tile[i];
-        if (group == 1) ptx::barrier_arrive(1, 256);
-        else ptx::barrier_sync(1, 256);
+        if (group == 1) ptx::barrier_arrive<1, 256>();
+        else ptx::barrier_sync<1, 256>();
         if (group == 2) out[128 * step + i] += tile[128 + i];
+        ptx::fence_proxy_async();
         ptx::mbarrier_arrive(empty);
     }
 }

@@ -157,16 +157,19 @@ static __global__ void __launch_bounds__(384, 1) pipeline(float* out, const __gr
     } else {
         ptx::registers_more<240>();
         float sum = 0;
-        if (group == 2) ptx::barrier_arrive(1, 256);
+        if (group == 2) ptx::barrier_arrive<1, 256>();
         for (int tile = 0; tile < tiles; tile++) {
             const int stage = tile % 2, phase = tile / 2 % 2;
             ptx::mbarrier_wait(full + stage, phase);
-            ptx::barrier_sync(group, 256);
+            if (group == 1) ptx::barrier_sync<1, 256>();
+            else ptx::barrier_sync<2, 256>();
             for (int e = 0; e < 4; e++) sum += float(stages[512 * stage + 4 * i + e]);
-            ptx::barrier_arrive(3 - group, 256);
+            if (group == 1) ptx::barrier_arrive<2, 256>();
+            else ptx::barrier_arrive<1, 256>();
+            ptx::fence_proxy_async();
             ptx::mbarrier_arrive(empty + stage);
         }
-        if (group == 1) ptx::barrier_sync(1, 256);
+        if (group == 1) ptx::barrier_sync<1, 256>();
         out[128 * (group - 1) + i] = sum;
     }
 }

@@ -125,17 +125,18 @@ TEST(loads_arrive_in_any_order) {
 // warp groups
 
 TEST(mistakes_at_a_named_barrier_are_told) {
-    refused("named barrier 16: 1 to 15", [](float*, uint64_t*) { ptx::barrier_arrive(16, 128); });
+    refused("named barrier 16: 1 to 15", [](float*, uint64_t*) { ptx::barrier_arrive<16, 128>(); });
     refused("named barrier 1 of 48 threads: a multiple of 32, at most the block's 128",
-            [](float*, uint64_t*) { ptx::barrier_arrive(1, 48); });
-    refused("of 160 threads: a multiple of 32", [](float*, uint64_t*) { ptx::barrier_arrive(1, 160); });
+            [](float*, uint64_t*) { ptx::barrier_arrive<1, 48>(); });
+    refused("of 160 threads: a multiple of 32", [](float*, uint64_t*) { ptx::barrier_arrive<1, 160>(); });
     refused(" threads, where others have come to one of ", [](float*, uint64_t*) {
-        ptx::barrier_arrive(1, threadIdx.x < 32 ? 64 : 96);
+        if (threadIdx.x < 32) ptx::barrier_arrive<1, 64>();
+        else ptx::barrier_arrive<1, 96>();
     });
     refused("comes twice to named barrier 2", [](float*, uint64_t*) {
         if (threadIdx.x != 0) return;
-        ptx::barrier_arrive(2, 64);
-        ptx::barrier_arrive(2, 64);
+        ptx::barrier_arrive<2, 64>();
+        ptx::barrier_arrive<2, 64>();
     });
 }
 
@@ -169,6 +170,9 @@ TEST(mistakes_of_a_product_are_told) {
     }));
     refused("of another swizzle than that of 128 bytes", product([](uint64_t b) {
         return b ^ uint64_t(3) << 62;
+    }));
+    refused("misaligned: a swizzled tile of wgmma at byte 112", product([](uint64_t b) {
+        return b + (112 >> 4);                          // 16 of the sum lie across two rows
     }));
     refused("eight rows of a swizzled tile of wgmma lie 512 bytes from the next", product([](uint64_t b) {
         return b - (uint64_t(512 >> 4) << 32);

@@ -87,16 +87,17 @@ static bool ordered(const Access& before, const Now& now) {
     return now.seen[place_in_clock(c, before)] >= count_of(c, before);
 }
 
-// A thread's store that is seen by threads is seen by TMA and wgmma where the thread has fenced it first.
-static void check_fenced(const Access& store, const Now& now, bool writes, Site site) {
-    if (!now.agent || store.run != now.access.run || store.thread >= kFirstAgent) return;
-    const auto& fences = now.clocks.fences[store.thread];
-    const auto fence = std::lower_bound(fences.begin(), fences.end(), count_of(now.clocks, store));
-    if (fence != fences.end() && now.seen[store.thread] > *fence) return;
+// A thread's access that threads see as over is so for TMA and wgmma where the thread has fenced it first:
+// its store before they read or write, its read before they write.
+static void check_fenced(const Access& before, bool stored, const Now& now, bool writes, Site site) {
+    if (!now.agent || before.run != now.access.run || before.thread >= kFirstAgent) return;
+    const auto& fences = now.clocks.fences[before.thread];
+    const auto fence = std::lower_bound(fences.begin(), fences.end(), count_of(now.clocks, before));
+    if (fence != fences.end() && now.seen[before.thread] > *fence) return;
     fail_at(now.thread, site,
-            fmt::format("{} {} what {} has written at {}, with no fence_proxy_async of that thread between",
-                        agent_name(now.access), writes ? "writes" : "reads", thread_name(store),
-                        place_of(site_of(store))));
+            fmt::format("{} {} what {} has {} at {}, with no fence_proxy_async of that thread between",
+                        agent_name(now.access), writes ? "writes" : "reads", thread_name(before),
+                        stored ? "written" : "read", place_of(site_of(before))));
 }
 
 // The reader takes the place of a read that it has seen, or of its own; else one more.
@@ -122,16 +123,19 @@ static void check_granule(Space& s, size_t granule, const Now& now, Kind kind, S
     Cell& cell = s.cells[granule];
     check_state(now.thread, s, granule, now.shared, kind, site);
     if (!ordered(cell.write, now)) race(now.thread, memory, cell.write, true, now.access, writes);
-    check_fenced(cell.write, now, writes, site);
+    check_fenced(cell.write, true, now, writes, site);
     if (!writes) return add_reader(cell, granule, now);
-    for (Access& r : cell.read) {
+    const auto check_reader = [&](const Access& r) {
         if (!ordered(r, now)) race(now.thread, memory, r, false, now.access, true);
+        check_fenced(r, false, now, true, site);
+    };
+    for (Access& r : cell.read) {
+        check_reader(r);
         r.run = 0;
     }
     const auto more = now.clocks.readers.find(granule);
     if (now.shared && more != now.clocks.readers.end()) {
-        for (const Access& r : more->second)
-            if (!ordered(r, now)) race(now.thread, memory, r, false, now.access, true);
+        for (const Access& r : more->second) check_reader(r);
         now.clocks.readers.erase(more);
     }
     cell.write = now.access;

@@ -60,9 +60,9 @@ template <bool bug> __global__ void read_early(float* data, const __grid_constan
     data[threadIdx.x] = v;
 }
 
-// A thread lets the producer refill the tile, and reads on.
+// A thread lets the producer refill the tile, and reads on; or has read it, and TMA does not know.
 static constexpr int kRefilledLine = __LINE__ + 8;
-template <bool bug> __global__ void refilled(float* data, const __grid_constant__ Map map) {
+template <bool early, bool unfenced> __global__ void refilled(float* data, const __grid_constant__ Map map) {
     DYN_SHARED(float, tile);
     uint64_t *full = barriers(tile), *empty = full + 1;
     make(full, 1, 127);
@@ -74,9 +74,10 @@ template <bool bug> __global__ void refilled(float* data, const __grid_constant_
     float sum = 0;
     for (int step = 0; step < 2 && threadIdx.x > 0; step++) {
         ptx::mbarrier_wait(full, step % 2);
-        if (bug) ptx::mbarrier_arrive(empty);
+        if (early) ptx::mbarrier_arrive(empty);
         sum += tile[threadIdx.x];
-        if (!bug) ptx::mbarrier_arrive(empty);
+        if (!unfenced) ptx::fence_proxy_async();
+        if (!early) ptx::mbarrier_arrive(empty);
     }
     __syncthreads();
     if (threadIdx.x > 0) data[threadIdx.x] = sum;
@@ -192,17 +193,17 @@ template <bool bug> __global__ void handed_over(float* data) {
     DYN_SHARED(float, tile);
     const unsigned i = threadIdx.x % 128;
     if (threadIdx.x < 128) {
-        if (bug) ptx::barrier_arrive(1, 256);
+        if (bug) ptx::barrier_arrive<1, 256>();
         tile[i] = 1;
-        if (!bug) ptx::barrier_arrive(1, 256);
+        if (!bug) ptx::barrier_arrive<1, 256>();
     } else {
-        ptx::barrier_sync(1, 256);
+        ptx::barrier_sync<1, 256>();
         data[i] = tile[127 - i];
     }
 }
 static constexpr int kNamedLine = __LINE__ + 2;
 template <bool bug> __global__ void too_few(float* data) {
-    if (!bug || threadIdx.x < 128) ptx::barrier_sync(3, 256);
+    if (!bug || threadIdx.x < 128) ptx::barrier_sync<3, 256>();
     data[threadIdx.x] = 1;
 }
 static constexpr int kRegistersLine = __LINE__ + 3;
@@ -219,7 +220,9 @@ template <bool bug> __global__ void part_of_a_group(float* data) {
 
 #define PAIRS(X)                                                                                           \
     X(read_before_the_phase, kEarlyLine, "reads what TMA has written", start(read_early<bug>, 128, d, m))  \
-    X(refilled_too_early, kRefilledLine, "TMA writes what thread", start(refilled<bug>, 128, d, m))        \
+    X(refilled_too_early, kRefilledLine, "TMA writes what thread", start(refilled<bug, false>, 128, d, m)) \
+    X(reads_not_fenced, kRefilledLine, "with no fence_proxy_async of that thread between",                 \
+      start(refilled<false, bug>, 128, d, m))                                                              \
     X(missing_arrival, kArrivalLine, "deadlock: waits in mbarrier_wait at byte 16384 of shared memory, "   \
       "phase 0 (parity 0): 1 of 128 arrivals", start(missing_arrival<bug>, 128, d))                        \
     X(phase_runs_ahead, kAheadLine, "their parities are the same", start(phase_ahead<bug>, 128, d))        \

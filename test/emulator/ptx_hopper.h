@@ -63,9 +63,9 @@ EMULATOR_DEVICE void wgmma(float (&d)[R], const uint32_t (&a)[4], uint64_t b, bo
     emulator::issue_wgmma(d, a, 0, b, {2 * R, false, B == Major::MN, accumulate});
 }
 // The array has its words of the stack from here on, which it may have shared with others before.
-template <int R> EMULATOR_DEVICE void tie(float (&d)[R]) { asm volatile("" :: "r"(d) : "memory"); }
-template <int... R> EMULATOR_DEVICE void wgmma_fence(float (&...d)[R]) {
-    (tie(d), ...);
+template <class Registers> EMULATOR_DEVICE void tie(Registers& r) { asm volatile("" :: "r"(r) : "memory"); }
+template <class... Registers> EMULATOR_DEVICE void wgmma_fence(Registers&... registers) {
+    (tie(registers), ...);
     emulator::fence_wgmma();
 }
 EMULATOR_DEVICE void wgmma_commit() { emulator::commit_wgmma(); }
@@ -77,7 +77,11 @@ EMULATOR_DEVICE void fence_proxy_async() { emulator::fence_proxy(); }
 
 template <int N> EMULATOR_DEVICE void registers_less() { emulator::change_registers(N, false); }
 template <int N> EMULATOR_DEVICE void registers_more() { emulator::change_registers(N, true); }
-EMULATOR_DEVICE void barrier_sync(int id, int threads) { emulator::named_barrier(id, threads, true); }
-EMULATOR_DEVICE void barrier_arrive(int id, int threads) { emulator::named_barrier(id, threads, false); }
+template <int Id, int Threads> EMULATOR_DEVICE void barrier_sync() {
+    emulator::named_barrier(Id, Threads, true);
+}
+template <int Id, int Threads> EMULATOR_DEVICE void barrier_arrive() {
+    emulator::named_barrier(Id, Threads, false);
+}
 
 }  // namespace ptx

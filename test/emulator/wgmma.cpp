@@ -54,7 +54,7 @@ static void check_tile(uint64_t descriptor, int rows, bool transposed, const Age
     if (descriptor >> 62 != 1 || descriptor >> 49 & 7)
         fail(site, "a descriptor of wgmma, %016lx, of another swizzle than that of 128 bytes",
              static_cast<unsigned long>(descriptor));
-    if (t.start % 1024 >= (transposed ? 1 : 128))
+    if (t.start % 1024 > (transposed ? 0 : 128 - 2 * kK))
         fail(site, "misaligned: a swizzled tile of wgmma at byte %zu of shared memory, no multiple of 1,024",
              t.start);
     if (t.stride % 1024 || (transposed && rows > 64 && t.leading % 1024))

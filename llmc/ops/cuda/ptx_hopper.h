@@ -160,14 +160,19 @@ __device__ __forceinline__ void wgmma(float (&d)[R], const uint32_t (&a)[4], uin
 #undef PTX_NAMES_128
 #undef PTX_WGMMA
 
-// The compiler moves no access of d over this.
+// The compiler moves no access of d, or of a, over this.
 template <int R> __device__ __forceinline__ void tie(float (&d)[R]) {
     #pragma unroll
     for (int i = 0; i < R; i++) asm volatile("" : "+f"(d[i]) :: "memory");
 }
-// Before the first wgmma, and wherever other instructions wrote d, or a's registers, since the last.
-template <int... R> __device__ __forceinline__ void wgmma_fence(float (&...d)[R]) {
-    (tie(d), ...);
+template <int N> __device__ __forceinline__ void tie(uint32_t (&a)[N][4]) {
+    #pragma unroll
+    for (int i = 0; i < 4 * N; i++) asm volatile("" : "+r"(a[i / 4][i % 4]) :: "memory");
+}
+// Before the first wgmma, and wherever other instructions wrote d, or a's registers, since the last. Names
+// all of these.
+template <class... Registers> __device__ __forceinline__ void wgmma_fence(Registers&... registers) {
+    (tie(registers), ...);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 // Closes a group of products.
@@ -179,7 +184,8 @@ template <int N, int... R> __device__ __forceinline__ void wgmma_wait(float (&..
     asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
     (tie(d), ...);
 }
-// What this thread stored to shared memory is seen by wgmma and TMA that start after the next barrier.
+// Between this thread's accesses to shared memory and those of wgmma and TMA that start after the next
+// barrier: what it stored is seen, what it read may be written over.
 __device__ __forceinline__ void fence_proxy_async() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -194,12 +200,13 @@ template <int N> __device__ __forceinline__ void registers_less() {
 template <int N> __device__ __forceinline__ void registers_more() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N));
 }
-// Named barrier id, 1 to 15, of `threads` threads, those that arrive and those that wait.
-__device__ __forceinline__ void barrier_sync(int id, int threads) {
-    asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory");
+// Named barrier Id, 1 to 15, of Threads threads, those that arrive and those that wait. The numbers are in
+// the instructions: with one in a register ptxas reserves all 16 barriers.
+template <int Id, int Threads> __device__ __forceinline__ void barrier_sync() {
+    asm volatile("bar.sync %0, %1;" :: "n"(Id), "n"(Threads) : "memory");
 }
-__device__ __forceinline__ void barrier_arrive(int id, int threads) {
-    asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(threads) : "memory");
+template <int Id, int Threads> __device__ __forceinline__ void barrier_arrive() {
+    asm volatile("bar.arrive %0, %1;" :: "n"(Id), "n"(Threads) : "memory");
 }
 
 }  // namespace ptx

@@ -50,6 +50,20 @@ static inline bool runs_wgmma(size_t tile_bytes) {
     return sizeof(floatX) == 2 && cuda_device().arch == 90 && tile_bytes + kAlignBytes <= shared_limit();
 }
 
+// Meetings of a consumer, 0 or 1: of its four warps, and of both consumers at a barrier of each.
+static __device__ __forceinline__ void group_sync(int consumer) {
+    if (consumer == 0) ptx::barrier_sync<1, kGroup>();
+    else ptx::barrier_sync<2, kGroup>();
+}
+static __device__ __forceinline__ void wait_for_turn(int consumer) {
+    if (consumer == 0) ptx::barrier_sync<1, 2 * kGroup>();
+    else ptx::barrier_sync<2, 2 * kGroup>();
+}
+static __device__ __forceinline__ void pass_turn_to(int consumer) {
+    if (consumer == 0) ptx::barrier_arrive<1, 2 * kGroup>();
+    else ptx::barrier_arrive<2, 2 * kGroup>();
+}
+
 // Of sums (64, N) this thread has row_of_group() and the eighth after it, the second where i / 2 is odd, and
 // column first_column() + column_of(i).
 static __device__ __forceinline__ int row_of_group() {

@@ -148,8 +148,6 @@ template <int D>
 static __device__ __forceinline__ void store_sums_of_group(float* to, const float* sums) {
     store_sums<D>(to, sums, threadIdx.x % kGroup, kGroup);
 }
-// Meeting of a consumer's four warps.
-static __device__ __forceinline__ void group_sync(int consumer) { ptx::barrier_sync(1 + consumer, kGroup); }
 
 // The variant Pass<D>: floor() and run() for heads of D channels, as in the table of a file.
 template <class Tensors, template <int> class Pass, int D>

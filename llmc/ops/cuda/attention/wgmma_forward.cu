@@ -92,9 +92,8 @@ attention_wgmma_forward_kernel(const __grid_constant__ ForwardMaps maps, Attenti
     }
     ptx::registers_more<kConsumerRegisters>();
     const int consumer = threadIdx.x / kGroup - 1;
-    const int mine = 1 + consumer, other = 2 - consumer;    // named barriers: whose turn to start products
     const floatX* const Q = sQ + consumer * kOwn * kBoxColumns;
-    if (consumer == 1) ptx::barrier_arrive(other, 2 * kGroup);          // the first begins
+    if (consumer == 1) pass_turn_to(0);         // whose turn it is to start products
     for (int turn = 0; (block = block_of_turn(turn)) < order.blocks; turn++) {
         const QueryHead at(order, block);
         const int sequence = at.sequence(order), start = at.tile * kOwned;
@@ -117,15 +116,15 @@ attention_wgmma_forward_kernel(const __grid_constant__ ForwardMaps maps, Attenti
         P.round(s);
         for (int j = keys.from + 1; j < keys.end; j++, loaded++) {
             barriers.keys.wait_full(loaded + 1);
-            ptx::barrier_sync(mine, 2 * kGroup);
+            wait_for_turn(consumer);
             ptx::wgmma_fence(s);
             products<D, kOwned, N>(s, Q, sK + (loaded + 1) % stages * tile);
             ptx::wgmma_commit();
             barriers.values.wait_full(loaded);
-            ptx::wgmma_fence(O);
+            ptx::wgmma_fence(O, P.of);
             add_weighted<D, N>(O, P, sV + loaded % stages * tile);
             ptx::wgmma_commit();
-            ptx::barrier_arrive(other, 2 * kGroup);
+            pass_turn_to(1 - consumer);
             ptx::wgmma_wait<1>(s);
             barriers.keys.release(loaded + 1);
             seen.hide_others(s, j);
@@ -138,7 +137,7 @@ attention_wgmma_forward_kernel(const __grid_constant__ ForwardMaps maps, Attenti
         }
         barriers.queries.release(turn);
         barriers.values.wait_full(loaded);
-        ptx::wgmma_fence(O);
+        ptx::wgmma_fence(O, P.of);
         add_weighted<D, N>(O, P, sV + loaded % stages * tile);
         ptx::wgmma_commit();
         ptx::wgmma_wait<0>(O);
@@ -153,7 +152,7 @@ attention_wgmma_forward_kernel(const __grid_constant__ ForwardMaps maps, Attenti
         store_rows<D>(x.out + at.outputs(d, order) + first * stride, stride, d.Tq - first, O, 1 / sum[0],
                       1 / sum[1]);
     }
-    if (consumer == 0) ptx::barrier_sync(mine, 2 * kGroup);             // the other's last arrival
+    if (consumer == 0) wait_for_turn(0);        // the other's last arrival
 }
 
 // ---------------------------------------------------------------------------------------------------------

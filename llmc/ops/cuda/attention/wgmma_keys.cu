@@ -173,7 +173,7 @@ attention_wgmma_keys_kernel(const __grid_constant__ KeysMaps maps, AttentionBack
                     for (int k = i; k < i + 4; k++) dp[k] = s[k] * (dp[k] - delta[k % 2]);
                 }
                 P.round(s), dS.round(dp);
-                ptx::wgmma_fence(dV, dK);
+                ptx::wgmma_fence(dV, dK, P.of, dS.of);
                 add_weighted<D, N>(dV, P, dO);
                 add_weighted<D, N>(dK, dS, Q);
                 ptx::wgmma_commit();

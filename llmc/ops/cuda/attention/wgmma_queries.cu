@@ -110,6 +110,7 @@ attention_wgmma_queries_kernel(const __grid_constant__ QueriesMaps maps, Attenti
             if (threadIdx.x % 4 == 0 && t < d.Tq) deltas[query] = delta[r];
             lse[r] = t < d.Tq ? x.lse[query] * kLog2e : INFINITY;
         }
+        ptx::fence_proxy_async();               // dO is read; TMA writes the next turn's there
 
         float dQ[D / 2] = {};
         Weights<N> dS;
@@ -133,7 +134,7 @@ attention_wgmma_queries_kernel(const __grid_constant__ QueriesMaps maps, Attenti
             #pragma unroll
             for (int i = 0; i < N / 2; i++) s[i] *= dp[i] - delta[i / 2 % 2];
             dS.round(s);
-            ptx::wgmma_fence(dQ);
+            ptx::wgmma_fence(dQ, dS.of);
             add_weighted<D, N>(dQ, dS, K);
             ptx::wgmma_commit();
         }

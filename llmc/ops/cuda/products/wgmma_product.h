@@ -168,14 +168,14 @@ template <int Columns>
 static __device__ __forceinline__ void store_column_sums(const FusedTensors& t,
                                                          const float (*of_warps)[Columns], int consumer,
                                                          int row, int column) {
-    ptx::barrier_sync(1 + consumer, kGroup);
+    group_sync(consumer);
     for (int c = threadIdx.x % kGroup; c < Columns; c += kGroup) {
         float total = 0;
         #pragma unroll
         for (int warp = 0; warp < kGroup / 32; warp++) total += of_warps[consumer * kGroup / 32 + warp][c];
         if (column + c < t.width) t.column_sums[size_t(row) * t.width + column + c] = total;
     }
-    ptx::barrier_sync(1 + consumer, kGroup);                // the rows may be written again
+    group_sync(consumer);                                   // the rows may be written again
 }
 
 // FLOOR bytes = (columns N K + rows W K + what the epilogue moves) sizeof(floatX) + 8 rows W with sums, for
