@@ -6,13 +6,11 @@ every rank. README.md explains the settings, llmc/README.md has a line for every
 */
 #include "llmc/base/context.h"
 #include "llmc/base/guard/progress_page.h"
-#include "llmc/base/host/machine.h"
+#include "llmc/train/run/integrity.h"
 #include "llmc/train/run/kernel_choices.h"
 #include "llmc/train/run/peaks.h"
 #include "llmc/train/run/programs.h"
 #include "llmc/train/run/run_data.h"
-#include "llmc/train/run/run_memory.h"
-#include "llmc/train/run/step_log.h"
 #include "llmc/train/save/checkpoint.h"
 #include "llmc/train/score/scores.h"
 #include "llmc/train/step/learning_rate.h"
@@ -76,7 +74,6 @@ int train(Config cfg, const Mesh& mesh) {
     choose_kernels(cfg, model);
     const PeakMemory memory(mesh.world);                            // measures from here
     model.allocate();
-    phase(Phase::Load, 0);
     RunState state = checkpoint.load_or_init(origin, data.contents);
     const int64_t first = state.step;
     std::optional<Loader> loader;
@@ -86,6 +83,7 @@ int train(Config cfg, const Mesh& mesh) {
     if (samples) generator.emplace(cfg, mesh, *model.decoder, model.zero);
     log.start(cfg, info, checkpoint.newest, state);
     StepLog step_log(cfg, info, model, log, state);
+    Integrity integrity(cfg, model, data.train, checkpoint, step_log);      // sniffs, where asked to
 
     Signals asked;                                                  // of any rank: by step sums or agree()
     for (;; state.advance(model.pipeline.batch_rows, cfg.model.context)) {
@@ -105,6 +103,7 @@ int train(Config cfg, const Mesh& mesh) {
         phase(Phase::Train, step + 1);
         step_log.begin();
         model.pipeline.run(*loader);                                // forward, backward of every micro-batch
+        integrity.check();                                          // where due: replicas agree, or code 75
         const StepSums sums = model.statistics->sum_over_ranks(take_signals(), step_log.meter.joules());
         model.optimizer->clip(sums.squares, sums.loss);             // by the gradient norm
         const double lr = learning_rate(cfg.optimizer, cfg.train.steps, step);

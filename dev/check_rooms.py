@@ -13,8 +13,8 @@ HOUSE = {
             "cpu/products", "cpu"],
     "comm": ["", "rendezvous", "transport"],
     "model": [""],
-    "train": ["data", "step", "save/formats", "save", "score", "report", "serve", "watch", "log", "run",
-              "price", "plan", "explore"],
+    "train": ["data", "step", "replicas", "save/formats", "save", "score", "report", "serve", "watch", "log",
+              "run", "price", "plan", "explore"],
 }
 FLOORS = list(HOUSE)
 ROOM_FILES = 25

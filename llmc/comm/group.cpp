@@ -3,6 +3,7 @@
 #include <chrono>
 #include <numeric>
 #include <random>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "llmc/base/context.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/guard/wait.h"
+#include "llmc/comm/flip_here.h"
 #include "llmc/comm/reductions.h"
 #include "llmc/ops/timeline.h"
 #include "llmc/ops/walk.h"
@@ -76,6 +78,39 @@ static void check_peer(const Group& g, int peer) {
     CHECK(peer >= 0 && peer < g.size, "rank {} of {}, which has {}", peer, g.name, g.size);
 }
 
+// A flip of a message (base/guard/flip.h): in what arrives at this rank, of a gather in the slice of another
+// rank. Messages over all ranks are left out: they carry decisions, and the checks themselves.
+namespace {
+struct Arriving {
+    const Group* group = nullptr;
+    uint64_t ticket = 0;
+    std::byte* at = nullptr;
+    size_t bytes = 0;
+};
+}  // namespace
+static thread_local Arriving flipped_message;
+
+static void note_arrival(const Group& g, const Job& job, uint64_t ticket) {
+    if (flip_asked != Flip::Message || flipped_message.group) return;
+    if (g.name == std::string_view("world")) return;
+    const size_t slice = job.slice * size_of(job.type);
+    const size_t other = job.kind == Job::Gather ? size_t((g.index + 1) % g.size) * slice : 0;
+    flipped_message = {&g, ticket, static_cast<std::byte*>(job.dst) + other, slice};
+}
+
+static void flip_arrival(const Group& g, uint64_t ticket) {
+    const Arriving message = flipped_message;
+    if (message.group != &g || message.ticket != ticket) return;
+    flipped_message = {};
+    flip_if_asked(Flip::Message, message.at, message.bytes);
+}
+
+static Pending started(Group& g, const Call& call, const Job& job) {
+    const uint64_t ticket = g.transport->start(g, job);
+    note_arrival(g, job, ticket);
+    return call.pending(ticket);
+}
+
 static void run(Group& g, const Job& job) { g.transport->finish(g, g.transport->start(g, job)); }
 
 Pending start_all_gather(Group& g, void* dst, const void* src, size_t count, Wire t) {
@@ -83,8 +118,7 @@ Pending start_all_gather(Group& g, void* dst, const void* src, size_t count, Wir
     if (counted_call(g, kAllGather, uint64_t(g.size - 1) * bytes, uint64_t(g.size) * bytes))
         return {&g, 0, kAllGather};
     Call call(g, kAllGather);
-    const Job job = {Job::Gather, t, dst, src, count, count * size_t(g.size)};
-    return call.pending(g.transport->start(g, job));
+    return started(g, call, {Job::Gather, t, dst, src, count, count * size_t(g.size)});
 }
 
 Pending start_reduce_scatter(Group& g, void* dst, const void* src, size_t count, Wire t) {
@@ -93,8 +127,7 @@ Pending start_reduce_scatter(Group& g, void* dst, const void* src, size_t count,
     check_reduction(g, size_t(g.size) * count * size_of(t));
     g.reductions_in_flight++;
     Call call(g, kReduceScatter);
-    const Job job = {Job::Reduce, t, dst, src, count, count * size_t(g.size)};
-    return call.pending(g.transport->start(g, job));
+    return started(g, call, {Job::Reduce, t, dst, src, count, count * size_t(g.size)});
 }
 
 Pending start_all_to_all(Group& g, void* dst, const void* src, const size_t* sent,
@@ -122,6 +155,7 @@ void wait(Pending& p) {
     (p.verb == kSend ? g.transport->finish_send : g.transport->finish)(g, p.ticket);
     if (p.verb == kReduceScatter) g.reductions_in_flight--;
     if (call.timeline) call.timeline->arrived(&g, p.verb, p.ticket);
+    if (p.verb != kSend) flip_arrival(g, p.ticket);
     p = {};
 }
 
@@ -200,6 +234,7 @@ void recv(Group& g, void* data, size_t count, Wire t, int peer) {
     if (counted_call(g, kRecv, 0, count * size_of(t), peer)) return;
     Call call(g, kRecv);
     g.transport->recv(g, data, count * size_of(t), peer);
+    flip_if_asked(Flip::Message, data, count * size_of(t));
 }
 
 // A rank with a slice of every other rank knows that every rank has called.

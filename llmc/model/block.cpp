@@ -2,6 +2,8 @@
 // stream's, which layernorm_backward adds to.
 #include "llmc/model/block.h"
 
+#include "llmc/comm/flip_here.h"
+
 namespace PRECISION::inline model {
 namespace {
 
@@ -216,7 +218,9 @@ Stream Block::forward(const BlockWeights& w, BlockActs& a, Stream in, const Bloc
     const Call call{*this, w, a, s, span};
     call.attention(in);
     call.feed_forward(call.attention_out());
-    return call.feed_forward_out();
+    const Stream out = call.feed_forward_out();
+    flip_if_asked(Flip::Activations, out.r, size_t(call.mine) * size_t(d.C) * sizeof *out.r);
+    return out;
 }
 
 void Block::qkv(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span) const {

@@ -12,33 +12,11 @@
 #include "llmc/base/config/cluster_config.h"
 #include "llmc/base/config/eval_config.h"
 #include "llmc/base/config/model_config.h"
+#include "llmc/base/config/run_config.h"
 #include "llmc/base/config/sharding.h"
 #include "llmc/base/config/visit.h"
 
 inline namespace config {
-
-struct RunConfig {
-    std::string dir = "runs/default";
-    Choice<RunDevice> device = RunDevice::Auto;
-    Choice<RunPrecision> precision = RunPrecision::Auto;
-    Choice<ProductKind> products = ProductKind::Bf16;
-    int64_t seed = 1;
-    int threads = 0;
-    double hang_timeout = 0;
-
-    template <class F> void visit(F&& f) {
-        f("dir", dir, "folder that gets config.json, metrics.jsonl and checkpoints");
-        f("seed", seed, "of initialisation, order of the data and sampling", at_least(0));
-        f("device", device, "auto: what the program was built for");
-        f("precision", precision, "of weights and activations; auto: what the machine is fast at");
-        f("products", products, "fp8: blocks multiply weights with activations in E4M3 and with gradients in "
-          "E5M2; bf16: in run.precision, whichever it is");
-        f("threads", threads, "CPU threads of a rank; 0: all cores of the machine over its ranks",
-          range(0, 4096));
-        f("hang_timeout", hang_timeout, "seconds without progress that count as a hang; 0: five times the "
-          "slowest step, at least 60", at_least(0));
-    }
-};
 
 // A source of tokens: a glob of shards, and a share of the tokens relative to the other corpora.
 struct Corpus {

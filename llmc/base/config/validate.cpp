@@ -217,11 +217,24 @@ std::string fp8_mistake(const Config& c) {
     return "";
 }
 
+// Why no two ranks have copies to compare; empty: some have.
+static std::string no_copies(const Config& c, int ranks) {
+    const MeshShape mesh = mesh_shape(c.parallel, ranks);
+    const bool over_dp = ranks_of(mesh, kGradientAxes) > (c.parallel.zero == 3 ? mesh.shard : 1);
+    const bool tied = c.parallel.pp > 1 && c.model.tied;
+    if (c.run.check_every == 0 || c.train.steps == 0 || over_dp || c.parallel.tp > 1 || tied) return "";
+    return fmt::format("run.check_every = {}: {}, and no rank has a copy of what another has; set it to 0",
+                       c.run.check_every,
+                       ranks == 1 ? "there is one rank" : "parallel.zero = 3 shards weights and state");
+}
+
 void check_mesh(const Config& c, int ranks) {
     Config copy = c;
     check_parallel(copy);
     const std::string mistake = mesh_mistake(c.parallel, c.model, ranks);
     CHECK_INPUT(mistake.empty(), "{}", mistake);
+    const std::string alone = no_copies(c, ranks);
+    CHECK_INPUT(alone.empty(), "{}", alone);
     check_batch(c, mesh_shape(c.parallel, ranks).dp, c.train.micro_batch);
     const std::string no_fp8 = fp8_mistake(c);
     CHECK_INPUT(no_fp8.empty(), "{}", no_fp8);

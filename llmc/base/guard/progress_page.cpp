@@ -14,6 +14,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/disk/files.h"
 #include "llmc/base/disk/output_file.h"
+#include "llmc/base/guard/flip.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/terminal.h"
 
@@ -91,16 +92,15 @@ struct Fault {
 
 static Fault asked_fault() {
     const char* text = getenv("FAULT");
-    char phase[16], action[16];
+    char phase[16], action[32];
     long long step;
     int rank = 0;
-    if (!text || sscanf(text, "%15[a-z]:%lld:%15[a-z0-9]:%d", phase, &step, action, &rank) < 3) return {};
+    if (!text || sscanf(text, "%15[a-z]:%lld:%31[a-z0-9-]:%d", phase, &step, action, &rank) < 3) return {};
     return {.phase = phase, .action = action, .step = step, .rank = rank};
 }
 
 static void fail_as(const std::string& action) {
-    if (const char* path = getenv("FAULT_STAMP"))
-        (void)try_replace_file(path, fmt::format("{:.6f}\n", seconds_now()));
+    stamp_fault();
     if (action == "kill") raise(SIGKILL);
     else if (action == "stop") raise(SIGSTOP);
     else if (action == "exit") exit(3);
@@ -114,6 +114,10 @@ static void fail_if_asked(Phase p, int64_t step, int rank) {
     static const Fault fault = asked_fault();
     if (fault.step < 0 || fault.rank != rank || fault.phase != name_of(p)) return;
     const int ms = atoi(fault.action.c_str());
+    if (const Flip what = flip_named(fault.action); what != Flip::None) {
+        if (step == fault.step || (step > fault.step && repeats_flip(fault.action))) ask_flip(what);
+        return;
+    }
     if (ms > 0 && step >= fault.step) usleep(useconds_t(ms) * 1000);
     else if (step == fault.step) fail_as(fault.action);
 }

@@ -6,8 +6,8 @@
 //
 // Tests make a rank fail as it enters a phase: FAULT=PHASE:STEP:ACTION[:RANK], as in FAULT=train:3:kill:1.
 // Actions: kill, stop, exit, throw, segv, hang; a number: milliseconds added to every such phase; slow and a
-// number: milliseconds added to every later beat, as on a slow machine. The moment of the fault, by
-// seconds_now(), goes to the file FAULT_STAMP.
+// number: milliseconds added to every later beat, as on a slow machine; flip-weights and others of flip.h: a
+// bit is flipped. The moment of the fault, by seconds_now(), goes to the file FAULT_STAMP.
 #pragma once
 #include <atomic>
 #include <cstdint>

@@ -258,6 +258,11 @@ void RunLog::sample(int64_t step, std::string_view text) {
     fflush(stdout);
 }
 
+void RunLog::corrupt(int64_t step, int rank, const std::string& host, const std::string& what) {
+    if (!writes_) return;
+    write(JsonLine("corrupt").add("step", step).add("rank", rank).add("host", host).add("what", what).str());
+}
+
 void RunLog::stopped(int64_t step, const std::string& checkpoint) {
     if (!writes_) return;
     print("\nstopped at step {}", grouped(step));

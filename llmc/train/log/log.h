@@ -42,6 +42,8 @@ struct RunLog {
     void memory(int64_t step, size_t peak_bytes);       // of the fullest rank so far
     void task(int64_t step, const ScoredTask& scored);  // and write_result()
     void sample(int64_t step, std::string_view text);   // prompt and continuation
+    // rank: whose copy differs; -1: one on the named hosts, and it is not known which.
+    void corrupt(int64_t step, int rank, const std::string& host, const std::string& what);
     void stopped(int64_t step, const std::string& checkpoint);     // by a signal; checkpoint: the newest
     void done(const RunState& state, const StepMeter::Totals& totals, size_t peak_bytes);
 

@@ -97,6 +97,7 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
 //     0.3 MB      with texts
 //     1 MB        where weights are read
 //     0.5 MB      with traces and statistics of tensors
+//     0.1 MB      where replicas are compared
 //     0.2 MB      where a library allocates; 1.6 where it does so in several threads (malloc keeps blocks)
 // On a GPU: the device's page tables for pinned memory of the host, 8 bytes a page of 4 KB, in pages of 2 MB.
 // Measured on an H100 and an H200: 2 to 44 MB for 1.7 to 22 GB.
@@ -106,6 +107,7 @@ static size_t bytes_of_program(const Model& m, const Config& cfg) {
     if (m.decoder) bytes += 400'000;
     if (!starts_random(cfg.model.init)) bytes += 1'200'000;
     if (m.health) bytes += 600'000;
+    if (cfg.run.sniff || cfg.run.check_every || cfg.run.replay_every) bytes += 150'000;
     if (m.library_bytes) bytes += ops::target().threads > 1 ? 2'000'000 : 400'000;
     const Group& world = *m.mesh.world.group;
     const bool threads = m.mesh.world.size > 1 && world.transport->name == std::string_view("threads");

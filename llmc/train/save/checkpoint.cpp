@@ -36,6 +36,7 @@ Checkpoint::Checkpoint(const Config& c, Shards& held, Votes& v, std::byte* const
 // loading
 
 RunState Checkpoint::load_or_init(const std::optional<Origin>& origin, const Contents& contents) {
+    phase(Phase::Load, 0);
     if (!origin) {
         const std::string& init = cfg.model.init;
         const bool random = starts_random(init);
@@ -157,6 +158,7 @@ void Checkpoint::save(const RunState& state, bool ends) {
     }
     finish();
     if (saved == state.step) return;
+    if (before_save) before_save();
     SaveJob j = job(state);
     j.beside_training = !waits;
     saver.begin(std::move(j));

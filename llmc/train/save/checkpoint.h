@@ -31,6 +31,7 @@ struct Checkpoint {
     Saver saver;
     FileId folder;                   // of run.dir, while this run has its lock
     int64_t saved = -1;              // step of the newest checkpoint in run.dir
+    std::function<void()> before_save = {};     // may end the run; may be empty
     std::string newest;              // folder that the run resumed from, or saved last; empty: none
 
     // All ranks together, like every function here.

@@ -108,6 +108,8 @@ void Pipeline::load(Loader* data, int micro) {
 }
 
 void Pipeline::run(Loader* data) {
+    if (data && before_run) before_run();
+    zero.shards.flip_state_if_asked();
     batches.resize(places());
     gpt.clear_loss();
     gpt.begin_step();
@@ -131,6 +133,30 @@ void Pipeline::run(Loader* data) {
     finish_sends();
     if (gpt.part.first && gpt.part.last) gpt.end_step(zero.embed_grads().wte);
     zero.finish();
+}
+
+void Pipeline::rehearse(const Dataset& set, uint64_t sample, int dp) {
+    const PipelineShape& s = stage.shape;
+    const int micros = s.chunks > 1 ? s.stages : 1;
+    const auto actions = pipeline_schedule({s.stages, s.chunks, micros, s.schedule}, stage.index);
+    batches.resize(size_t(micros));
+    for (int m = 0; m < micros; m++)
+        load_batch(batch(m), set, sample + uint64_t((m * mesh.dp.size + dp) * gpt.shape.B), gpt.shape.B);
+    gpt.clear_loss();
+    gpt.begin_step();
+    zero.begin_step(block_order(gpt.part, actions));
+    zero.clear_grads();
+    zero.rehearses = true;
+    for (const Action& a : actions) switch (a.kind) {
+        case Action::Forward: gpt.forward(zero, brought_now(batch(a.micro)), a.chunk, buffer(a)); break;
+        case Action::Backward:
+            gpt.backward(zero, brought_now(batch(a.micro)), real(1 / step_tokens()), a.chunk, buffer(a));
+            break;
+        case Action::Send: send(a); break;
+        case Action::Recv: receive(a); break;
+    }
+    finish_sends();
+    zero.rehearses = false;
 }
 
 // ---------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ struct Pipeline {
     Mesh mesh;
     Stage stage;
     int64_t batch_rows;              // rows of a step, over all ranks
+    std::function<void()> before_run = {};      // of each step with data; may be empty
 
     static constexpr int kBuffered = 4;          // micro-batches in copy
 
@@ -36,6 +37,11 @@ struct Pipeline {
     // an evaluation of `rows` rows.
     void walk() { run(nullptr); }
     void walk_evaluation(uint64_t rows);
+    // Computes the first micro-batch of data-parallel rank `dp`, forward and backward, with run()'s bits.
+    // sample: the first of the step. Zero::reader gets the gradients, which are not summed over ranks; the
+    // next step begins as it would without. All ranks together and for one `dp`, as they gather weights. An
+    // interleaved pipeline computes pp micro-batches.
+    void rehearse(const Dataset& set, uint64_t sample, int dp);
     // *out, on the device, = the sum of the step's losses that this rank counts; one rank counts each loss.
     void sum_losses(double* out) const;
     double step_tokens() const { return double(batch_rows) * gpt.shape.T; }

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "llmc/base/check.h"
+#include "llmc/comm/flip_here.h"
 
 namespace PRECISION::inline step {
 
@@ -186,6 +187,33 @@ void Shards::place_slot(StateSlot& slot) const {
 
 void Shards::add_slot_to(Arena& arena, Arena& host, StateSlot& slot) {
     (offload ? host : arena).of(Purpose::Optimizer).add(slot.planned, &slot.memory, slot.at.back());
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// flipped bits, for tests
+
+void Shards::flip_state_if_asked() const {
+    if (flip_asked != Flip::Weights && flip_asked != Flip::Moments) return;
+    for (const Tensor& t : layout.tensors) {
+        const Interval here = common(layout.in_bucket(t), home_of(t.bucket, Kept::Weights).elements);
+        flip_if_asked(Flip::Weights, here.empty() ? nullptr : weight(t.bucket, here.begin),
+                      here.count * sizeof(floatX));
+    }
+    for (const StateSlot& slot : state)
+        for (const Tensor& t : layout.tensors) {
+            const Interval here = common(layout.in_bucket(t), home_of(t.bucket, slot).elements);
+            if (!here.empty())
+                flip_if_asked(slot.weights ? Flip::Weights : Flip::Moments,
+                              state_at(slot, t.bucket, here.begin), here.count * sizeof(real));
+        }
+}
+
+void Shards::flip_gradients_if_asked(int bucket, const real* whole) const {
+    if (flip_asked != Flip::Gradients) return;
+    for (const Tensor& t : layout.tensors)
+        if (t.bucket == bucket)
+            flip_if_asked(Flip::Gradients, whole + layout.in_bucket(t).begin,
+                          layout.in_bucket(t).count * sizeof(real));
 }
 
 }  // namespace PRECISION::step

@@ -147,6 +147,11 @@ struct Shards {
     std::vector<Run> own_runs(const Keeps& keep) const;
     size_t most_of_shards(const Keeps& keep, size_t (*size)(const std::vector<Run>&)) const;
 
+    // Places where tests flip a bit (comm/flip_here.h): weights here, then the state, tensor by tensor;
+    // gradients of a bucket, whole.
+    void flip_state_if_asked() const;
+    void flip_gradients_if_asked(int bucket, const real* whole) const;
+
 private:
     Interval shard_of(int b, int index) const;
     Interval kept(int b, Kept kind) const;

@@ -34,6 +34,9 @@ struct Zero {
     const Sharding& sharding;
     bool overlap;                          // collectives run while the model computes; results are the same
     std::vector<ZeroEvent>* events = nullptr;
+    // Reads the gradients of each bucket and micro-batch; null: nobody does.
+    const std::function<void(int bucket, const real* whole)>* reader = nullptr;
+    bool rehearses = false;                // gradients are for the reader alone, and thrown away
 
     static constexpr int kGathered = 2;                    // most blocks whose weights are gathered at once
 
@@ -70,10 +73,24 @@ struct Zero {
 
     uint64_t version() const { return shards.version; }
 
-    void done_embed() {}
+    void done_embed() {
+        done(layout.wte, end_grads(layout.wte));
+        done(layout.embed, end_grads(layout.embed));
+    }
     void done_head() {}
-    void done_final() {}
-    void done_block(int l) { if (sharding.grads || last) reduce(layout.block(l)); }
+    void done_final() { done(layout.final, end_grads(layout.final)); }
+    void done_block(int l) {
+        const int b = layout.block(l);
+        done(b, sharding.grads ? grad_buffers[filling] : shards.gradient(b, 0));
+        if (rehearses) filled_block = -1;
+        else if (sharding.grads || last) reduce(b);
+    }
+    // Whole gradients of a bucket, complete for a micro-batch, before any rank adds them up.
+    void done(int bucket, const real* whole) {
+        if (bucket < 0) return;
+        shards.flip_gradients_if_asked(bucket, whole);
+        if (reader) (*reader)(bucket, whole);
+    }
 
     // ---- steps
 
