@@ -67,7 +67,7 @@ int train(Config cfg, const Mesh& mesh) {
     cfg.train.micro_batch = fitting_micro_batch(cfg, mesh, samples, available_to_rank(mesh), saved_batch);
     if (origin) check_settings(cfg, *origin, data.contents, mesh.rank == 0);
     Model model(cfg, mesh, cfg.train.micro_batch, samples);         // planned, not yet allocated
-    Checkpoint checkpoint(cfg, model.shards, model.votes, model.snapshot, data.tokenizer_files);
+    Checkpoint checkpoint(cfg, model.shards, model.votes, model.snapshot, data.tokenizer_files, model.images);
     const StartInfo info = start_info(cfg, model, data, origin ? origin->state() : RunState());
     warm_up(cfg, model, model.pipeline.rows_of_evaluation(data.val, cfg.eval.batches),
             samples ? data.prompt.size() : 0);
@@ -86,12 +86,12 @@ int train(Config cfg, const Mesh& mesh) {
     Integrity integrity(cfg, model, data.train, checkpoint, step_log);      // sniffs, where asked to
 
     Signals asked;                                                  // of any rank: by step sums or agree()
-    for (;; state.advance(model.pipeline.batch_rows, cfg.model.context)) {
+    for (;; step_log.advance(loader)) {                             // after trouble: back to an image
         const int64_t step = state.step;                            // steps done
         const bool last = step >= cfg.train.steps;
         const Due due = due_at(cfg, state, generator.has_value());
-        if (last || due.any() || asked.save || asked.stop || checkpoint.due(step))
-            asked |= step_log.write();                              // all steps so far
+        const bool pauses = last || due.any() || asked.save || asked.stop || checkpoint.due(step);
+        if (pauses && !step_log.catches_up(asked)) continue;        // logs all steps so far
         if (due.evaluation) evaluate(cfg, model, data, memory, log, state);
         if (due.tasks) score(model, data, log, state);
         if (due.text) sample(*generator, data, log, state);

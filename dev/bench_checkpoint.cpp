@@ -162,7 +162,7 @@ void write_and_read(Checkpoint& checkpoint, Model& model, RunState& state, const
 }
 
 void measure(const Config& cfg, Model& model, const std::string& dir, Times& t) {
-    Checkpoint checkpoint(cfg, model.shards, model.votes, model.snapshot, {});
+    Checkpoint checkpoint(cfg, model.shards, model.votes, model.snapshot, {}, model.images);
     Steps step(cfg, model, dir);
     RunState state;
     const auto sources = checkpoint.share.data(model.shards);
@@ -224,7 +224,7 @@ void run(const std::string& dir, FILE* json) {
     restore(model.shards, random_weights(model.shards.d, 1));
     Times times;
     measure(cfg, model, dir, times);
-    const Checkpoint checkpoint(cfg, model.shards, model.votes, model.snapshot, {});
+    const Checkpoint checkpoint(cfg, model.shards, model.votes, model.snapshot, {}, model.images);
     const double bytes = double(checkpoint.share.bytes);
     std::filesystem::remove_all(dir);
     report(times, bytes, memory.peak(), model.bytes(), json);

@@ -22,6 +22,7 @@ static void change(std::vector<string>* v) { v->push_back("more"); }
 static void change(std::vector<int>* v) { v->push_back(1); }
 static void change(std::vector<int64_t>* v) { v->push_back(1); }
 static void change(RopeScaling* v) { v->used = !v->used; }
+static void change(RollbackRule* v) { v->every++; }
 
 // What rank 0 of three ends in; rank 2 has settings of its own.
 static Fatal end_of(const Config& cfg, const Config& other, const string& other_task = "") {

@@ -14,6 +14,7 @@
 #include "llmc/base/config/model_config.h"
 #include "llmc/base/config/run_config.h"
 #include "llmc/base/config/sharding.h"
+#include "llmc/base/config/train_config.h"
 #include "llmc/base/config/visit.h"
 
 inline namespace config {
@@ -40,23 +41,6 @@ struct DataConfig {
         f("shuffle", shuffle, "permute the rows anew each epoch");
         f("rows", rows, "stream: a row begins where the one before ends; documents: each begins with a "
           "document, and what does not fit is cut off");
-    }
-};
-
-struct TrainConfig {
-    int64_t steps = 1000, batch_tokens = 8192;
-    int micro_batch = 0;
-    int64_t max_skips = 10;
-
-    template <class F> void visit(F&& f) {
-        f("steps", steps, "optimizer steps; 0: evaluate and sample, and save random weights as step_0",
-          range(0, kMany));
-        f("batch_tokens", batch_tokens, "tokens of a step, over all ranks", range(1, kMany));
-        f("micro_batch", micro_batch, "sequences that a rank computes at once; 0: as many as fit",
-          range(0, 1 << 20));
-        f("max_skips", max_skips,
-          "steps skipped because loss or gradient is not finite; one more ends the run with exit code 77",
-          at_least(0));
     }
 };
 

@@ -52,6 +52,11 @@ static std::string json_of(const RopeScaling& v) {
     return spaced().add("type", "llama3").add("factor", v.factor).add("low", v.low).add("high", v.high)
         .add("context", v.context).str();
 }
+static std::string json_of(RollbackRule v) {
+    JsonObject rule = spaced();
+    v.visit([&](const char* key, const auto& value) { rule.add(key, value); });
+    return rule.str();
+}
 template <class T> static std::string json_of(const std::vector<T>& v) {
     if constexpr (std::is_same_v<T, Corpus>)
         if (v.size() == 1 && v[0].weight == 1) return json_string(v[0].path);
@@ -101,8 +106,17 @@ std::string expected(const Field& f) {
         if constexpr (std::is_same_v<T, RopeScaling>)
             return "none, or {\"type\": \"llama3\", \"factor\": 1 or more, \"low\": above 0, "
                    "\"high\": above low, \"context\": 1 or more}";
+        if constexpr (std::is_same_v<T, RollbackRule>)
+            return "some of {\"every\": 0 or more, \"z\": above 0, \"steps\": 1 to 100, \"skip\": 0 or more, "
+                   "\"most\": 1 or more}";
         return "a text";
     }, f.value);
+}
+
+static bool allowed(const RollbackRule& r) {
+    const auto within = [](int64_t n, int64_t low, double high) { return n >= low && double(n) <= high; };
+    return std::isfinite(r.z) && r.z > 0 && within(r.every, 0, kMany) && within(r.steps, 1, 100) &&
+           within(r.skip, 0, kMany) && within(r.most, 1, kMany);
 }
 
 bool allowed(const Field& f) {
@@ -121,6 +135,7 @@ bool allowed(const Field& f) {
         else if constexpr (std::is_same_v<T, std::vector<int64_t>>)
             return std::all_of(p->begin(), p->end(), [&](int64_t n) {
                 return double(n) >= f.limits.low && double(n) <= f.limits.high; });
+        else if constexpr (std::is_same_v<T, RollbackRule>) return allowed(*p);
         else if constexpr (std::is_same_v<T, RopeScaling>)
             return p->factor >= 1 && p->low > 0 && p->high > p->low && p->context >= 1;
         else return true;

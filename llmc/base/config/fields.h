@@ -9,7 +9,8 @@
 inline namespace config {
 
 using Value = std::variant<int*, int64_t*, double*, bool*, std::string*, Word*, std::vector<Corpus>*,
-                           std::vector<std::string>*, std::vector<int>*, std::vector<int64_t>*, RopeScaling*>;
+                           std::vector<std::string>*, std::vector<int>*, std::vector<int64_t>*, RopeScaling*,
+                           RollbackRule*>;
 
 struct Field {
     std::string section, key;       // the free text `about` stands in no section

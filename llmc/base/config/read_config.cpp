@@ -75,6 +75,19 @@ static bool assign(RopeScaling& to, const Json& v) {
            number("context", to.context);
 }
 
+// Keys that are not named have their defaults.
+static bool assign(RollbackRule& to, const Json& v) {
+    to = {};
+    size_t known = 0;
+    bool fits = v.is_object();
+    to.visit([&](const char* key, auto& value) {
+        const Json* const given = v.find(key);
+        known += given != nullptr;
+        fits = fits && (!given || assign(value, *given));
+    });
+    return fits && known == v.members().size();
+}
+
 template <class T> static bool assign(std::vector<T>& to, const Json& v) {
     to.clear();
     if constexpr (std::is_same_v<T, Corpus>)

@@ -79,14 +79,28 @@ void Loader::read_ahead() {
     }
 }
 
+void Loader::await_ahead(std::unique_lock<std::mutex>& lock) {
+    wait_until({.what = kLoaderWait, .on = Awaits::Own, .nap = 0.1}, [this] { return full; },
+               [&](double nap) { changed.wait_for(lock, std::chrono::duration<double>(nap)); });
+}
+
+// What was read ahead is not used, nor is an error there.
+void Loader::move_to(uint64_t sample) {
+    std::unique_lock lock(mutex);
+    if (thread.joinable()) await_ahead(lock);
+    loaded = taken = sample;
+    full = false;
+    error = nullptr;
+    changed.notify_all();
+}
+
 const TokenBatch& Loader::next() {
     std::unique_lock lock(mutex);
     if (!thread.joinable()) {
         load_batch(ahead, set, loaded + offset, B);
         full = true;
     }
-    wait_until({.what = kLoaderWait, .on = Awaits::Own, .nap = 0.1}, [this] { return full; },
-               [&](double nap) { changed.wait_for(lock, std::chrono::duration<double>(nap)); });
+    await_ahead(lock);
     if (error) {
         lock.unlock();
         try {

@@ -29,11 +29,13 @@ struct Loader {
 
     // The next micro-batch; valid until the next call.
     const TokenBatch& next();
+    void move_to(uint64_t sample);      // which next() continues with
     // Samples that all ranks together have received at this point, from sample 0 on.
     uint64_t position() const { return taken; }
 
 private:
     void read_ahead();
+    void await_ahead(std::unique_lock<std::mutex>& lock);
 
     const Dataset& set;
     const int B;

@@ -58,6 +58,13 @@ static void write_config(const Config& cfg) {
         warning("cannot write {}: {}. It stays as it was; training goes on.", path, reason);
 }
 
+void RunLog::cut(int64_t step, int64_t rollbacks) {
+    cut_metrics(posix_disk(), cfg_.run.dir + "/metrics.jsonl", step, rollbacks);
+    if (step >= 0) cut_metrics(posix_disk(), cfg_.run.dir + "/evals.jsonl", step);
+    for (const Sink& sink : sinks_)
+        if (sink.begin) sink.begin(step);
+}
+
 void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& origin,
                    const RunState& state) {
     cfg_ = cfg;
@@ -71,10 +78,7 @@ void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& 
     CHECK_INPUT(error == 0, "cannot write {}: {}", metrics, reason_of(error));
     // an evaluation alone does not change the run
     const bool trains = origin.empty() || cfg_.train.steps > 0;
-    if (trains) cut_metrics(posix_disk(), metrics, origin.empty() ? -1 : state.step);
-    if (trains && !origin.empty()) cut_metrics(posix_disk(), cfg_.run.dir + "/evals.jsonl", state.step);
-    for (const Sink& sink : sinks_)
-        if (trains && sink.begin) sink.begin(origin.empty() ? -1 : state.step);
+    if (trains) cut(origin.empty() ? -1 : state.step, state.rollbacks);
     const Measured facts[] = {{"params", double(info.params)}, {"world", info.world},
                               {"plan_bytes", double(info.plan_bytes)}};
     to_sinks({.event = "start", .step = state.step, .figures = facts});
@@ -213,6 +217,15 @@ void RunLog::spike(const Spike& s) {
     if (!writes_) return;
     write(spike_row(s));
     print_event("spike", text_of(s));
+}
+
+void RunLog::rollback(const RolledBack& r) {
+    if (!writes_) return;
+    cut(r.to, r.number - 1);
+    write(JsonLine("rollback").add("step", r.step).add("to", r.to).add("skipped", r.skipped).str());
+    print_event("rollback", fmt::format("from step {} to step {}, {} of data left out ({} of at most {})",
+                                        r.step, r.to, counted(r.skipped, "step"), r.number, r.most));
+    fflush(stdout);
 }
 
 void RunLog::memory(int64_t step, size_t peak_bytes) {

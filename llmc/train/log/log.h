@@ -23,6 +23,9 @@
 
 inline namespace logs {
 
+// A rollback: by which step, to which, and steps of data that the weights do not see.
+struct RolledBack { int64_t step, to, skipped, number, most; };
+
 struct RunLog {
     // REQUIRES: run.dir exists, and this start has its lock (RunLock).
     // Refuses a run.dir with a run that this start does not resume; writes no row yet.
@@ -38,6 +41,8 @@ struct RunLog {
     void health(const Health& h);                 // the rows, and the histograms, that are due
     void grad_norms(int64_t step, std::span<const std::string> names, std::span<const double> norms);
     void spike(const Spike& s);
+    // Rows of steps after `to` go.
+    void rollback(const RolledBack& r);
     void val(int64_t step, double loss, std::optional<double> bits_per_byte);
     void memory(int64_t step, size_t peak_bytes);       // of the fullest rank so far
     void task(int64_t step, const ScoredTask& scored);  // and write_result()
@@ -59,6 +64,7 @@ private:
     bool mfu_noted_ = false;
 
     void write(const std::string& line);
+    void cut(int64_t step, int64_t rollbacks);          // files end with this step; -1: are empty
     void to_sinks(const Logged& logged) const;
     // Gives the figures of a row of metrics.jsonl to the sinks; returns the row.
     JsonLine figures(std::string_view event, int64_t step, const std::vector<Measured>& values,

@@ -48,7 +48,7 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
       gpt({.d = shards.d, .B = micro_batch, .T = cfg.model.context, .level = cfg.memory.recompute,
            .backward = cfg.train.steps > 0, .coded_blocks = coded_blocks(cfg, shards)}, mesh.tp,
           part_of(cfg, stage), stage.buffers),
-      pipeline(cfg, mesh, stage, gpt, zero) {
+      pipeline(cfg, mesh, stage, gpt, zero), images(cfg.train.rollback, shards) {
     check_sizes(cfg, mesh.tp.size);
     zero.add_weights_to(arena);
     if (cfg.train.steps > 0) {
@@ -80,6 +80,7 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
         const RankShare share = share_to_save(shards);
         host.add("snapshot for checkpoints", &snapshot, size_t(share.bytes - share.offloaded));
     }
+    images.add_to(host);
     // reductions of tp run beside reductions of the other axes
     staging_bytes = zero.staging_bytes();
     const size_t reduced = std::max(gpt.reduction_bytes(), scorer ? scorer->reduction_bytes() : 0);
@@ -108,6 +109,8 @@ static size_t bytes_of_program(const Model& m, const Config& cfg) {
     if (!starts_random(cfg.model.init)) bytes += 1'200'000;
     if (m.health) bytes += 600'000;
     if (cfg.run.sniff || cfg.run.check_every || cfg.run.replay_every) bytes += 150'000;
+    // windows of figures in each image
+    if (m.health && cfg.train.rollback.every) bytes += Images::kImages * 1'700 * m.health->names.size();
     if (m.library_bytes) bytes += ops::target().threads > 1 ? 2'000'000 : 400'000;
     const Group& world = *m.mesh.world.group;
     const bool threads = m.mesh.world.size > 1 && world.transport->name == std::string_view("threads");

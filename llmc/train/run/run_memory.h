@@ -9,6 +9,7 @@
 #include "llmc/train/step/optimizer.h"
 #include "llmc/train/step/pipeline.h"
 #include "llmc/train/step/whole_tensors.h"
+#include "llmc/train/save/images.h"
 #include "llmc/train/save/rank_state.h"
 #include "llmc/train/run/step_statistics.h"
 
@@ -24,6 +25,7 @@ struct Model {
     Gpt gpt;
     Pipeline pipeline;
     Votes votes;                           // of steps
+    Images images;                         // for train.rollback
     std::optional<Optimizer> optimizer;    // for training
     std::optional<HealthMeter> health;        // for training, with log.health or log.histograms
     std::optional<StepStatistics> statistics;      // for training
@@ -39,7 +41,7 @@ struct Model {
     size_t program_bytes = 0;              // of the program itself, or a GPU's page tables of host memory
     size_t nccl_bytes = 0;                 // of NCCL's buffers, by an estimate, in plans for GPUs
     Arena arena;
-    Arena host;                            // offloaded state, and the snapshot
+    Arena host;                            // offloaded state, the snapshot, images
     // For asynchronous saves, or weights on a device: what this rank saves, without offloaded state.
     std::byte* snapshot = nullptr;
 

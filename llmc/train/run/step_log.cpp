@@ -30,7 +30,8 @@ void StepLog::begin() {
 
 void StepLog::add(int64_t step, double lr) {
     model.statistics->start_read();
-    Step s = {.step = step, .lr = lr, .moved = {}, .health = {}};
+    Step s = {.step = step, .sample = state.sample + model.pipeline.batch_rows, .lr = lr, .moved = {},
+              .health = {}};
     if (cfg.log.comm) {
         const Timed counts("log");
         s.moved = traffic.take(model.mesh);
@@ -42,11 +43,51 @@ void StepLog::add(int64_t step, double lr) {
     steps.push_back(std::move(s));
 }
 
-static void count_skip(const StepFigures& r, int64_t most, int64_t* skipped) {
-    if (++*skipped > most)
-        fatal(kExitNotFinite, __FILE__, __LINE__, "step {}: loss {:g}, gradient norm {:g}; {} steps were "
-              "skipped, train.max_skips = {}. Try a lower optimizer.lr or a longer optimizer.warmup",
-              r.step, r.loss, r.norm, *skipped, most);
+[[noreturn]] static void end_in_trouble(const StepFigures& r, const TrainConfig& train, const RunState& s) {
+    const std::string figures = fmt::format("step {}: loss {:g}, gradient norm {:g}", r.step, r.loss, r.norm);
+    const char* const advice = "Try a lower optimizer.lr or a longer optimizer.warmup";
+    if (!train.rollback.every)
+        fatal(kExitNotFinite, __FILE__, __LINE__, "{}; {} steps were skipped, train.max_skips = {}. {}",
+              figures, s.skipped, train.max_skips, advice);
+    fatal(kExitNotFinite, __FILE__, __LINE__, "{}; in trouble again after {} rollbacks, which is "
+          "train.rollback's most. {}, or skip more data", figures, s.rollbacks, advice);
+}
+
+// Ranks have equal figures, and decide alike.
+void StepLog::count(const StepFigures& r, const Step& s) {
+    if (!state.count(cfg.train, r.step, r.loss, r.norm, r.finite)) return;
+    wrong = Wrong{s.step, s.sample};
+}
+
+void StepLog::advance(std::optional<Loader>& loader) {
+    if (wrong && loader) roll_back(*loader);
+    else state.advance(model.pipeline.batch_rows, cfg.model.context);
+}
+
+bool StepLog::catches_up(Signals& asked) {
+    asked |= write();
+    return !wrong;
+}
+
+void StepLog::roll_back(Loader& loader) {
+    for (; !steps.empty(); steps.pop_front()) {     // begun before the host knew
+        model.statistics->read();
+        earlier |= model.votes.asked();
+    }
+    trace.end(meter.span);
+    trace.write();
+    RunState& image = model.images.go_back(state.trouble);
+    const int64_t rows = model.pipeline.batch_rows;
+    const int64_t sample = wrong->sample + cfg.train.rollback.skip * rows;
+    const RolledBack r{.step = wrong->step, .to = image.step, .skipped = (sample - image.sample) / rows,
+                       .number = state.rollbacks + 1, .most = cfg.train.rollback.most};
+    image.sample = sample;
+    image.rollbacks = r.number;
+    state = image;
+    spikes = Spikes(names_of(model), state.tensors);
+    loader.move_to(uint64_t(sample));
+    log.rollback(r);
+    wrong.reset();
 }
 
 // Ranks have equal figures, and rank 0 writes them.
@@ -63,7 +104,7 @@ Signals StepLog::write(size_t left) {
     Signals asked = std::exchange(earlier, {});
     if (trace.recording()) left = 0;
     else trace.end();
-    for (; steps.size() > left; steps.pop_front()) {
+    for (; steps.size() > left && !wrong; steps.pop_front()) {
         const Step& s = steps.front();
         const StepResult result = model.statistics->read();
         asked |= model.votes.asked();
@@ -71,13 +112,15 @@ Signals StepLog::write(size_t left) {
                             .finite = result.finite, .joules = result.joules};
         const bool shown = cfg.log.every && (s.step % cfg.log.every == 0 || s.step == cfg.train.steps);
         if (context.rank == 0 && shown) figures.memory_bytes = ops::device_in_use();
+        count(figures, s);
         meter.end(figures, result.arrived);
         trace.end(meter.span);
         log.train(figures);
         write_health(s, figures, result);
         if (cfg.log.comm) log.comm(s.step, s.moved);
-        if (!figures.finite) count_skip(figures, cfg.train.max_skips, &state.skipped);
         trace.write();
+        const RollbackRule& rule = cfg.train.rollback;
+        if (wrong && (!rule.every || state.rollbacks >= rule.most)) end_in_trouble(figures, cfg.train, state);
     }
     return asked;
 }

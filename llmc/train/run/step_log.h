@@ -26,18 +26,30 @@ struct StepLog {
     // Adds a step after its update. step: number of this step, counted from 1.
     void add(int64_t step, double lr);
     // Waits for the added steps, except the newest `left`, and logs these steps; after a traced step, every
-    // added step. Returns the requests of signals to any rank. More skipped steps than train.max_skips are
-    // fatal(). All ranks together.
+    // added step. Returns the requests of signals to any rank. A step too many in trouble is the last one
+    // that is logged before advance(). Where train.rollback allows no rollback (more), that step is fatal().
+    // All ranks together.
     Signals write(size_t left = 0);
+    // write(), before what is due between two steps. Returns false after a step too many in trouble: nothing
+    // is due then but advance().
+    bool catches_up(Signals& asked);
+    // Moves `state` on by a step. After a step too many in trouble, restores an image, and moves the loader
+    // past the data of the trouble. Steps that began meanwhile leave no trace. All ranks together.
+    void advance(std::optional<Loader>& loader);
     // write()'s `left` for a running step: 1 on a GPU, 0 where the device is the host.
     static size_t late() { return ops::reached_by_host() ? 0 : 1; }
 
 private:
-    struct Step { int64_t step; double lr; CommStep moved; std::optional<Health> health; };
+    // sample: the loader's position after the step.
+    struct Step { int64_t step, sample; double lr; CommStep moved; std::optional<Health> health; };
     std::deque<Step> steps = {};     // not yet logged
     Traffic traffic = {};
     Spikes spikes;
+    struct Wrong { int64_t step, sample; };
+    std::optional<Wrong> wrong = {}; // a step too many in trouble
 
+    void count(const StepFigures& r, const Step& s);
+    void roll_back(Loader& loader);
     void write_health(const Step& s, const StepFigures& r, const StepResult& result);
     StepTrace trace;
     Signals earlier = {};            // asked for by steps that begin() has logged

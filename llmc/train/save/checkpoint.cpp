@@ -24,10 +24,10 @@ static std::string new_run_id() {
 }
 
 Checkpoint::Checkpoint(const Config& c, Shards& held, Votes& v, std::byte* const& s,
-                       std::vector<ExtraFile> tokenizer, Disk disk)
-    : cfg(c), shards(held), mesh(held.mesh), votes(v), snapshot(s), tokenizer_files(std::move(tokenizer)),
-      run(new_run_id()), share(share_to_save(held)), saver(mesh.world, c.checkpoint, v, std::move(disk)),
-      folder(file_id(c.run.dir)) {
+                       std::vector<ExtraFile> tokenizer, Images& kept, Disk disk)
+    : cfg(c), shards(held), mesh(held.mesh), votes(v), snapshot(s), images(kept),
+      tokenizer_files(std::move(tokenizer)), run(new_run_id()), share(share_to_save(held)),
+      saver(mesh.world, c.checkpoint, v, std::move(disk)), folder(file_id(c.run.dir)) {
     total_bytes = uint64_t(sum_over<1>(mesh.world, {double(share.bytes)})[0]);
     if (share.offloaded) shards.await_readers = [this] { saver.await_share(); };
 }
@@ -75,8 +75,11 @@ bool Checkpoint::async() const { return saves_async(cfg); }
 void Checkpoint::save_if_due(const RunState& state, bool asked, bool ends) {
     poll();
     asked_ |= asked;
-    bool saves = cfg.checkpoint.due(state.step, ends);
-    if (!saver.busy() || ends) saves |= std::exchange(asked_, false);
+    late_ |= cfg.checkpoint.due(state.step, ends);
+    const bool waits = images.in_trouble(state) && !ends;
+    bool saves = !waits && std::exchange(late_, false);
+    if (!waits && (!saver.busy() || ends)) saves |= std::exchange(asked_, false);
+    if (!ends) images.keep(state, saves);
     if (!saves && !ends) return;
     phase(Phase::Save, state.step);
     if (saves) save(state, ends);
@@ -149,6 +152,7 @@ void Checkpoint::save(const RunState& state, bool ends) {
     if (cfg.train.steps == 0 && !saves_initial(cfg)) return;
     const bool waits = ends || !async();
     if (saver.busy() && !ends) {
+        if (begun_ == state.step) return;               // before a rollback to this step
         skipped_++;
         if (mesh.rank == 0 && std::has_single_bit(skipped_))        // of many: the 1st, 2nd, 4th, 8th ...
             print(stderr, "note: the checkpoint of step {} is skipped: the one before is still being "
@@ -158,6 +162,7 @@ void Checkpoint::save(const RunState& state, bool ends) {
     }
     finish();
     if (saved == state.step) return;
+    begun_ = state.step;
     if (before_save) before_save();
     SaveJob j = job(state);
     j.beside_training = !waits;

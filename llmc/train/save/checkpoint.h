@@ -10,6 +10,7 @@
 // from where it is: the next update of the state waits until this rank's share is written.
 #pragma once
 #include "llmc/train/save/formats/formats.h"
+#include "llmc/train/save/images.h"
 #include "llmc/train/save/rank_state.h"
 #include "llmc/train/save/resume.h"
 #include "llmc/train/save/run_state.h"
@@ -24,6 +25,7 @@ struct Checkpoint {
     const Mesh& mesh;
     Votes& votes;                    // of the run's steps
     std::byte* const& snapshot;      // memory for a copy of the share; null: saves read the tensors
+    Images& images;                  // for train.rollback
     std::vector<ExtraFile> tokenizer_files;      // written into each checkpoint
     std::string run;                 // id of the run
     RankShare share;
@@ -36,7 +38,7 @@ struct Checkpoint {
 
     // All ranks together, like every function here.
     Checkpoint(const Config& cfg, Shards& shards, Votes& votes, std::byte* const& snapshot,
-               std::vector<ExtraFile> tokenizer_files, Disk disk = posix_disk());
+               std::vector<ExtraFile> tokenizer_files, Images& images, Disk disk = posix_disk());
     ~Checkpoint() { shards.await_readers = nullptr; }
     Checkpoint(const Checkpoint&) = delete;
 
@@ -45,10 +47,13 @@ struct Checkpoint {
     RunState load_or_init(const std::optional<Origin>& origin, const Contents& contents = {});
 
     bool async() const;
-    // Whether save_if_due() may save at this step, if the run does not end here.
-    bool due(int64_t step) const { return asked_ || cfg.checkpoint.due(step, false); }
-    // Before each step and at the end: polls, and saves when the settings or a signal (`asked`) require. A
-    // signal during another save takes effect after that save. ends: the run ends here.
+    // Whether save_if_due() may save or keep an image at this step, if the run does not end here.
+    bool due(int64_t step) const {
+        return asked_ || late_ || cfg.checkpoint.due(step, false) || images.due(step);
+    }
+    // Before each step and at the end: polls, and saves when the settings or a signal (`asked`) require, and
+    // keeps an image of the state where one is due. A signal during another save takes effect after that
+    // save; a save of a run in trouble waits for the trouble's end. ends: the run ends here.
     void save_if_due(const RunState& state, bool asked, bool ends);
     // Starts a save that poll() ends in a later step. A save that falls due during another save is skipped,
     // unless the run ends here: then the call waits for both saves, and a failure is fatal().
@@ -60,6 +65,8 @@ struct Checkpoint {
 
 private:
     bool asked_ = false;             // and not yet saved
+    bool late_ = false;              // a save fell due in trouble
+    int64_t begun_ = -1;             // step of the last save that began
     uint64_t skipped_ = 0;           // saves that fell due during another
     SaveJob job(const RunState& state) const;
     void report(const std::optional<Saver::Outcome>& outcome, bool last);

@@ -133,14 +133,17 @@ bool has_done_row(const Disk& disk, const std::string& path) {
 // Rows of a start have no step and belong to the next rows. A row up to `step` counts 1, a row beyond -1, and
 // the file is cut where the sum so far is largest: a single wrong step moves nothing. A row with a smaller
 // step than an earlier row counts 0.
-void cut_metrics(const Disk& disk, const std::string& path, int64_t step) {
+void cut_metrics(const Disk& disk, const std::string& path, int64_t step, int64_t rollbacks) {
     uint64_t keep = 0, size = 0;
-    int64_t sum = 0, largest = 0, before = 0;
+    int64_t sum = 0, largest = 0, before = 0, back = 0;
     bool over = step < 0;
     const int error = each_row(disk, path, [&](const std::string& head, uint64_t end) {
-        if ((over = over || is_done(head))) return;
-        const size_t key = head.find("\"step\":");
-        const int64_t of = key == head.npos ? -1 : strtoll(head.c_str() + key + 7, nullptr, 10);
+        const bool is_rollback = head.starts_with("{\"event\":\"rollback\"");
+        back += is_rollback;
+        if ((over = over || is_done(head) || back > rollbacks)) return;
+        const std::string key = is_rollback ? "\"to\":" : "\"step\":";
+        const size_t at = head.find(key);
+        const int64_t of = at == head.npos ? -1 : strtoll(head.c_str() + at + key.size(), nullptr, 10);
         if (of > step) sum--;
         else if (of >= before) {
             sum++;

@@ -31,7 +31,8 @@ Recovery recover(const Disk& disk, const std::string& run_dir);
 // Whether metrics.jsonl has the last row of a finished run.
 bool has_done_row(const Disk& disk, const std::string& path);
 // Removes rows of later steps from metrics.jsonl, and an incomplete last line. Rows are in the order of their
-// steps; single rows with a wrong step do not count. step -1: removes every row.
-void cut_metrics(const Disk& disk, const std::string& path, int64_t step);
+// steps; single rows with a wrong step do not count. step -1: removes every row. A row of a rollback belongs
+// to the step that it leads to. rollbacks: the next rollback's row goes, with all rows behind it.
+void cut_metrics(const Disk& disk, const std::string& path, int64_t step, int64_t rollbacks = 0);
 
 }  // namespace saves

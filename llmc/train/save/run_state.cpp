@@ -3,25 +3,40 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "llmc/base/check.h"
 #include "llmc/base/json/json_value.h"
 
 inline namespace saves {
 
+static std::optional<double> score_against(std::span<const double> values, double v) {
+    const double n = double(values.size());
+    double mean = 0, square = 0;
+    for (double x : values) mean += x;
+    mean /= n;
+    for (double x : values) square += (x - mean) * (x - mean) / n;
+    if (!(square > 0)) return std::nullopt;
+    return (v - mean) / std::sqrt(square);
+}
+
 std::optional<double> Trailing::score(double v) {
     if (!std::isfinite(v)) return std::nullopt;    // it would stay in the window
     std::optional<double> z;
     if (values.size() == kWindow) {
-        double mean = 0, square = 0;
-        for (double x : values) mean += x;
-        mean /= kWindow;
-        for (double x : values) square += (x - mean) * (x - mean) / kWindow;
-        if (square > 0) z = (v - mean) / std::sqrt(square);
+        z = score_against(values, v);
         values[next] = v;
         next = (next + 1) % kWindow;
     } else values.push_back(v);
     return z;
+}
+
+std::optional<double> Trailing::near_score(double v, size_t but) const {
+    const size_t n = values.size();
+    if (n < but + kNear) return std::nullopt;
+    std::vector<double> near;
+    for (size_t i = 0; i < kNear; i++) near.push_back(values[(next + 2 * n - but - kNear + i) % n]);
+    return score_against(near, v);
 }
 
 static Json json_of(const Trailing& t) {
@@ -56,6 +71,25 @@ void RunState::advance(int64_t rows, int64_t context) {
     evaluated = sampled = scored = false;
 }
 
+// A step that is not finite neither ends trouble nor counts as above z: its figures are no numbers.
+bool RunState::count(const TrainConfig& cfg, int64_t number, double step_loss, double step_norm,
+                     bool finite) {
+    skipped += !finite;
+    const bool skips = !finite && skipped > cfg.max_skips;
+    if (!cfg.rollback.every) {
+        trouble = {};
+        return skips;
+    }
+    const size_t before = size_t(trouble.above);
+    const double z = std::max(loss.near_score(step_loss, before).value_or(0),
+                              norm.near_score(step_norm, before).value_or(0));
+    const bool above = finite && z > cfg.rollback.z;
+    if (finite && !above) trouble = {};
+    else if (trouble.first == 0) trouble.first = number;
+    trouble.above += above;
+    return skips || trouble.above >= cfg.rollback.steps;
+}
+
 Due due_at(const Config& cfg, const RunState& state, bool texts) {
     const int64_t step = state.step;
     const bool last = step >= cfg.train.steps;
@@ -68,7 +102,9 @@ std::string to_json(const RunState& s) {
     return to_text(Json::Members{
         {"step", s.step}, {"loader", Json::Members{{"sample", s.sample}}}, {"tokens", s.tokens},
         {"rng", Json::Members{{"kind", kRandom}, {"seed", s.seed}}},
-        {"skipped", s.skipped}, {"evaluated", s.evaluated}, {"sampled", s.sampled}, {"scored", s.scored},
+        {"skipped", s.skipped}, {"rollbacks", s.rollbacks},
+        {"trouble", Json::Members{{"first", s.trouble.first}, {"above", s.trouble.above}}},
+        {"evaluated", s.evaluated}, {"sampled", s.sampled}, {"scored", s.scored},
         {"loss", json_of(s.loss)}, {"norm", json_of(s.norm)}, {"tensors", json_of(s.tensors)},
         {"first_validation", json_of(s.first)}, {"last_validation", json_of(s.last)},
         {"contents", json_of(s.contents)}});
@@ -78,6 +114,11 @@ static int64_t count_of(const Json& v, const char* key) {
     const int64_t n = v.at(key).integer();
     if (n < 0) throw std::runtime_error(fmt::format("{} = {}, expected at least 0", key, n));
     return n;
+}
+
+static Trouble trouble_of(const Json* v) {
+    if (!v) return {};                      // absent: of an older version
+    return {.first = count_of(*v, "first"), .above = count_of(*v, "above")};
 }
 
 static int64_t seed_of(const Json& rng) {
@@ -125,6 +166,8 @@ RunState run_state_of(const std::string& text) {
     return {.step = count_of(v, "step"), .sample = count_of(v.at("loader"), "sample"),
             .tokens = v.find("tokens") ? count_of(v, "tokens") : -1,
             .seed = seed_of(v.at("rng")), .skipped = count_of(v, "skipped"),
+            .rollbacks = v.find("rollbacks") ? count_of(v, "rollbacks") : 0,
+            .trouble = trouble_of(v.find("trouble")),
             .evaluated = v.at("evaluated").boolean(), .sampled = v.at("sampled").boolean(),
             .scored = v.find("scored") && v.at("scored").boolean(),     // absent: of an older version
             .loss = trailing_of(v.at("loss")), .norm = trailing_of(v.at("norm")),

@@ -13,18 +13,26 @@ inline namespace saves {
 
 // Mean and deviation over a trailing window, for z-scores.
 struct Trailing {
-    static constexpr size_t kWindow = 200;
+    static constexpr size_t kWindow = 200, kNear = 50;
     std::vector<double> values;     // a ring once it is full
     size_t next = 0;
 
     // The z-score of v against the window, if full. Adds v to the window.
     std::optional<double> score(double v);
+    // The z-score of v against the kNear newest values but the last `but`, if so many are there.
+    std::optional<double> near_score(double v, size_t but) const;
 };
 
 struct Validation {
     int64_t step;
     double loss;
     std::optional<double> bits_per_byte;
+};
+
+// Steps in trouble, one after the other up to now: loss or norm over train.rollback.z, or not finite.
+struct Trouble {
+    int64_t first = 0;              // the first of them; 0: the run is not in trouble
+    int64_t above = 0;              // those over z
 };
 
 struct RunState {
@@ -34,6 +42,8 @@ struct RunState {
     int64_t tokens = 0;             // trained on so far, by the batch of each step; -1: of an older version
     int64_t seed = 0;               // of every random number (Philox, base/numbers/rng.h)
     int64_t skipped = 0;            // steps without a finite loss and gradient norm
+    int64_t rollbacks = 0;          // by train.rollback
+    Trouble trouble;                // with train.rollback
     // The evaluation, the text and the scores of tasks that were due at this step are done.
     bool evaluated = false, sampled = false, scored = false;
     Trailing loss, norm;
@@ -43,6 +53,9 @@ struct RunState {
 
     void add(const Validation& v);
     void advance(int64_t rows, int64_t context);    // a step is done, with so many rows of data.train
+    // Counts a step, before its loss and norm are added to the windows. Returns whether the step is one too
+    // many, by train.rollback or train.max_skips.
+    bool count(const TrainConfig& cfg, int64_t number, double step_loss, double step_norm, bool finite);
 };
 
 // Work that is due between two steps, and not done yet. texts: whether the run writes texts.

@@ -132,6 +132,11 @@ static std::string spike_text(const MetricsRow& row) {
     return text;
 }
 
+static std::string rollback_text(const MetricsRow& row) {
+    return fmt::format("rollback from step {} to step {}, {} steps of data left out", row.number("step"),
+                       row.number("to"), row.number("skipped"));
+}
+
 void History::other(const MetricsRow& row) {
     const bool needs_no_step = row.event == "start" || row.event == "done";
     if (row.event.empty() || !(needs_no_step || std::isfinite(row.number("step")))) {
@@ -149,6 +154,7 @@ void History::other(const MetricsRow& row) {
     }
     else if (row.event == "memory") note_memory(row);
     else if (row.event == "spike") mark(row, "spike", spike_text(row));
+    else if (row.event == "rollback") mark(row, "rollback", rollback_text(row));
     else if (row.event == "comm") comm.take(row.numbers);
     else if (row.event == "sample")
         samples.add(JsonObject().add("step", row.number("step")).add("text", row.text("text")).str());

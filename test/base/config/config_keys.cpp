@@ -22,6 +22,7 @@ TEST(keys_are_those_of_the_interface) {
         "model.softcap_kind model.embed_norm model.document_mask model.init_kind model.rope_scaling "
         "data.train data.val data.tokenizer data.shuffle data.rows "
         "train.steps train.batch_tokens train.micro_batch train.max_skips "
+        "train.rollback "
         "optimizer.lr optimizer.beta1 optimizer.beta2 optimizer.eps optimizer.weight_decay "
         "optimizer.grad_clip optimizer.schedule optimizer.warmup optimizer.final_lr optimizer.decay "
         "optimizer.stochastic_rounding optimizer.kind optimizer.matrix_lr optimizer.matrix_decay "
@@ -71,5 +72,20 @@ TEST(help_on_a_section) {
     for (const char* config : {"{}", "scripts/quickstart.json", "."}) {     // its help, as without
         const char* args[] = {"./train_gpt", config, "--help"};
         EXPECT(help_text("", parse_command_line(3, args).config_path) == help_text(), "%s", config);
+    }
+}
+
+TEST(rules_of_rollbacks) {
+    Config c = parse_config(R"({"train": {"rollback": {"every": 20, "z": 4.5}}})", "a config");
+    const RollbackRule plain;
+    EXPECT((c.train.rollback == RollbackRule{.every = 20, .z = 4.5}) && plain.every == 0, "by default");
+    set_value(c, "train.rollback", R"({"every": 5, "skip": 0})");
+    EXPECT((c.train.rollback == RollbackRule{.every = 5, .skip = 0}), "a rule is given whole");
+    for (const char* rule : {"5", "{\"evry\":5}", "{\"every\":\"often\"}", "{\"every\":-1}", "{\"z\":0}",
+                             "{\"z\":-1}", "{\"steps\":0}", "{\"steps\":101}", "{\"skip\":-1}",
+                             "{\"most\":0}", "{\"steps\":1.5}", "[]"}) {
+        const Fatal f = test::fatal_of([&] { set_value(c, "train.rollback", rule); });
+        EXPECT(f.code == kExitConfig && strstr(f.what(), rule) && strstr(f.what(), "train.rollback") &&
+                   strstr(f.what(), "\"z\": above 0"), "%s: '%s'", rule, f.what());
     }
 }

@@ -32,7 +32,7 @@ static bool same(const std::vector<real>& a, const std::vector<real>& b) {
 static std::string save(Tiny& t, int64_t step) {
     RunState state;
     state.step = step;
-    Checkpoint checkpoint(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {});
+    Checkpoint checkpoint(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {}, t.model.images);
     checkpoint.save(state, true);
     return checkpoint.newest;
 }
@@ -50,7 +50,8 @@ TEST(saved_weights_come_back_bit_for_bit) {
     cfg.model.init = path, cfg.run.seed = 5;
     Tiny b(cfg);
     EXPECT(!same(masters_of(b), saved), "another seed has other weights");
-    Checkpoint(b.cfg, b.model.shards, b.model.votes, b.model.snapshot, {}).load_or_init(std::nullopt);
+    Checkpoint(b.cfg, b.model.shards, b.model.votes, b.model.snapshot, {}, b.model.images)
+        .load_or_init(std::nullopt);
     EXPECT(same(masters_of(b), saved), "masters differ");
     EXPECT(memcmp(b.model.shards.params, params.data(), params.size() * sizeof(floatX)) == 0,
            "weights differ");
@@ -66,7 +67,7 @@ TEST(weights_that_are_not_finite_are_named) {
     values[3] = NAN;
     set_tensor(a.model.shards, broken, values);
     const std::string path = save(a, 3);
-    Checkpoint checkpoint(a.cfg, a.model.shards, a.model.votes, a.model.snapshot, {});
+    Checkpoint checkpoint(a.cfg, a.model.shards, a.model.votes, a.model.snapshot, {}, a.model.images);
     for (const bool resumes : {true, false}) {
         const Fatal end = test::fatal_of([&] {
             if (resumes) (void)checkpoint.load_or_init(open_checkpoint(path));
@@ -108,7 +109,8 @@ TEST(state_is_what_the_list_of_slots_says) {
         for (size_t i = t.start; i < t.start + t.param.used(); i++)
             for (size_t s = 0; s < slots.size(); s++) a.shards.state[s].memory[i] = real(i + s * size);
     Votes votes;
-    Checkpoint checkpoint(cfg, a.shards, votes, a.snapshot, {});
+    Images images({}, a.shards);
+    Checkpoint checkpoint(cfg, a.shards, votes, a.snapshot, {}, images);
     RunState state;
     state.step = 1;
     checkpoint.save(state, true);
@@ -139,7 +141,7 @@ TEST(what_a_signal_asks_for_is_saved_after_the_one_before) {
     Config cfg = config_in(fresh_folder());
     cfg.checkpoint.every = 5;
     Tiny t(cfg);
-    Checkpoint c(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {});
+    Checkpoint c(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {}, t.model.images);
     EXPECT(c.async(), "saves beside training");
     const auto at = [&](int64_t step, bool asked = false, bool ends = false) {
         RunState state;
@@ -164,7 +166,7 @@ TEST(what_a_signal_asks_for_is_saved_after_the_one_before) {
 TEST(votes_of_an_earlier_step_end_no_save) {
     Config cfg = config_in(fresh_folder());
     Tiny t(cfg);
-    Checkpoint c(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {});
+    Checkpoint c(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {}, t.model.images);
     RunState state;
     state.step = 3;
     const Votes::Words before = {0, 0, 1, 0};

@@ -49,7 +49,7 @@ TEST(a_save_that_fails_fails_on_all_ranks) {
     const std::string dir = folder("gone");
     on_ranks(config_on({3, 1, 1, 1}, dir), [&](Tiny& t) {
         const Axis& world = t.model.mesh.world;
-        Checkpoint checkpoint(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {});
+        Checkpoint checkpoint(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {}, t.model.images);
         const std::string in_the_way = dir + "/step_1.tmp-1/rank_00001.safetensors";
         if (t.model.mesh.rank == 1) fs::create_directories(in_the_way);
         world.barrier();

@@ -268,7 +268,7 @@ static bool refused(const std::string& state) {
 TEST(a_run_state_comes_back) {
     const double nan = std::nan("");
     RunState s;
-    s.step = 17, s.skipped = 2, s.evaluated = true;
+    s.step = 17, s.skipped = 2, s.evaluated = true, s.rollbacks = 3, s.trouble = {.first = 16, .above = 1};
     for (int i = 0; i < 300; i++) s.loss.score(1.0 / (i + 3)), s.norm.score(i == 7 ? nan : 0.1 * i);
     for (const auto& v : std::vector<std::optional<Validation>>{
              std::nullopt, Validation{3, 0.1, {}}, Validation{3, 1.0 / 3, 0.7}, Validation{5, nan, nan},
@@ -278,6 +278,7 @@ TEST(a_run_state_comes_back) {
         EXPECT(r.step == 17 && r.skipped == 2 && r.evaluated && !r.sampled, "%s", to_json(s).c_str());
         EXPECT(r.loss.values == s.loss.values && r.loss.next == s.loss.next &&
                r.norm.values == s.norm.values && r.norm.next == s.norm.next, "windows");
+        EXPECT(r.rollbacks == 3 && r.trouble.first == 16 && r.trouble.above == 1, "trouble");
         EXPECT(same(r.first, v) && same(r.last, v), "%s", to_json(s).c_str());
     }
     s.sample = 136, s.seed = 7;

@@ -50,7 +50,7 @@ static void train(const MeshCase& m, const std::string& dir, const std::string& 
     const Config base = config_on(m, dir);
     const auto body = [&](Config cfg, const Mesh& mesh) {
         Tiny t(cfg, false, mesh);
-        Checkpoint checkpoint(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {});
+        Checkpoint checkpoint(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {}, t.model.images);
         std::optional<Origin> origin;
         if (!from.empty()) origin = open_checkpoint(from, mesh.world);
         RunState state = checkpoint.load_or_init(origin);
@@ -145,7 +145,7 @@ TEST(another_optimizer_begins_without_moments) {
         train(m, dir, "", 3, [](int64_t) { return false; });
         m.muon = !muon;
         Tiny t(config_on(m, fresh("after")));
-        Checkpoint checkpoint(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {});
+        Checkpoint checkpoint(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {}, t.model.images);
         const std::vector<real> initial(t.masters(), t.masters() + t.size());
         (void)checkpoint.load_or_init(open_checkpoint(dir + "/step_3"));
         for (const char* slot : {"m", "v"})

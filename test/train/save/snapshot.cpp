@@ -62,7 +62,8 @@ TEST(weights_may_move_while_they_are_written) {
     train_steps(t, 2);
     Trace then;
     then.keep_state(t);
-    Checkpoint checkpoint(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {}, waiting_disk());
+    Checkpoint checkpoint(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {},
+                          t.model.images, waiting_disk());
     checkpoint.save(at(2), false);
     EXPECT(checkpoint.async() && checkpoint.saver.busy(), "it is not waited for");
     t.use();
@@ -84,7 +85,8 @@ TEST(offloaded_state_stays_until_it_is_written) {
     Config cfg = config_in("offloaded");
     Tiny plain(cfg);
     train_steps(plain, 2);
-    Checkpoint(cfg, plain.model.shards, plain.model.votes, plain.model.snapshot, {}).save(at(2), true);
+    Model& m = plain.model;
+    Checkpoint(cfg, m.shards, m.votes, m.snapshot, {}, m.images).save(at(2), true);
     const std::string folder = cfg.run.dir + "/step_2", rank_file = folder + "/rank_00000.safetensors";
     const std::string bytes = read_file(rank_file);
     fs::remove_all(folder);
@@ -93,7 +95,8 @@ TEST(offloaded_state_stays_until_it_is_written) {
     train_steps(t, 2);
     Trace then, now;
     then.keep_state(t);
-    Checkpoint checkpoint(cfg, t.model.shards, t.model.votes, t.model.snapshot, {}, waiting_disk());
+    Checkpoint checkpoint(cfg, t.model.shards, t.model.votes, t.model.snapshot, {},
+                          t.model.images, waiting_disk());
     checkpoint.save(at(2), false);
     EXPECT(checkpoint.saver.busy(), "it is not waited for");
     bool stayed = false;
@@ -113,7 +116,8 @@ TEST(offloaded_state_stays_until_it_is_written) {
 // A save due meanwhile is skipped, with a line; the last save waits for both.
 TEST(one_at_a_time_and_the_last_waits) {
     Tiny t(config_in("due"));
-    Checkpoint checkpoint(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {}, waiting_disk());
+    Checkpoint checkpoint(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {},
+                          t.model.images, waiting_disk());
     const std::string first = test::captured(2, [&] { checkpoint.save(at(1), false); });
     const std::string second = test::captured(2, [&] { checkpoint.save(at(2), false); });
     EXPECT(first.empty() && second.find("step 2 is skipped") != second.npos, "'%s' '%s'", first.c_str(),
@@ -143,7 +147,7 @@ TEST(only_the_writer_gives_way) {
         writers = own();
         return below(file, data, bytes);
     };
-    Checkpoint checkpoint(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {}, disk);
+    Checkpoint checkpoint(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {}, t.model.images, disk);
     const int before = own();
     checkpoint.save(at(1), false), checkpoint.finish();
     EXPECT(checkpoint.saved == 1, "not saved");
@@ -159,7 +163,7 @@ TEST(a_failure_is_heard_of_later) {
     Disk disk = waiting_disk();
     bool fails = true;
     disk.sync = [&, below = disk.sync](int file) { return fails ? EIO : below(file); };
-    Checkpoint checkpoint(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {}, disk);
+    Checkpoint checkpoint(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {}, t.model.images, disk);
     const auto steps = [&] {
         for (int i = 0; i < 5000 && checkpoint.saver.busy(); i++, usleep(100)) step_alone(checkpoint);
         return checkpoint.newest;

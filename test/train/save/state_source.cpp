@@ -102,7 +102,7 @@ TEST(an_image_in_memory_restores_another_mesh) {
         on_ranks(saver, [&](Tiny& t) {
             train_steps(t, 2);
             image.add(t.model.shards);
-            Checkpoint checkpoint(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {});
+            Checkpoint checkpoint(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {}, t.model.images);
             RunState state;
             state.step = 2;
             checkpoint.save(state, false);

@@ -226,6 +226,7 @@ TEST(other_rows_are_shown) {
                "{\"event\":\"health\",\"step\":7,\"layers\":[{\"rms\":1}]}\n" +
                "{\"event\":\"spike\",\"step\":7,\"of\":\"norm\",\"value\":14.25,\"z\":8.06,"
                "\"first\":\"h.3.<fcw>\",\"first_z\":9.7,\"first_step\":6}\n"
+               "{\"event\":\"rollback\",\"step\":9,\"to\":7,\"skipped\":22}\n"
                "{\"event\":\"memory\",\"step\":7,\"peak_bytes\":4000}\n");
     WatchedFolder f(root);
     f.update();
@@ -244,15 +245,17 @@ TEST(other_rows_are_shown) {
     EXPECT(run["train"]["loss"][6].is_null() && run["train"]["skipped"][6] == 1 &&
            run["train"]["skipped"][0].is_null(), "columns of a skipped step");
     std::map<std::string, int> marks;
-    std::string spike;
+    std::string spike, rollback;
     for (const json& mark : run["marks"]) {
         marks[mark["kind"]]++;
         if (mark["kind"] == "spike" && mark["step"] == 7) spike = mark["text"];
+        if (mark["kind"] == "rollback" && mark["step"] == 9) rollback = mark["text"];
     }
     EXPECT(marks["skipped"] == 2 && marks["checkpoint"] == 1 && marks["spike"] == 1, "%s",
            run["marks"].dump().c_str());
     EXPECT(spike == "spike: norm 14.25, z 8.1; first moved: h.3.<fcw> (z 9.7 at step 6)", "%s",
            spike.c_str());
+    EXPECT(rollback == "rollback from step 9 to step 7, 22 steps of data left out", "%s", rollback.c_str());
     // the run goes on: no more done
     append_text(file, "{\"event\":\"resume\",\"step\":7,\"params\":1000}\n" + train_row(8));
     f.update();

@@ -257,7 +257,7 @@ function markedRuns(chart) {
   return of.length <= 4 ? of : [];
 }
 
-/** Restarts, skipped steps, spikes and checkpoints of runs, with their place on the axis, as far as in view. */
+/** Restarts, skipped steps, spikes, rollbacks and checkpoints of runs, with their place on the axis, as far as in view. */
 function marksOf(chart, of) {
   const placed = (run, mark) => ({...mark, run, x: chart.place(placeOf(run, state.axis, mark.step))});
   return of.flatMap(run => run.marks.map(mark => placed(run, mark)))
@@ -267,13 +267,14 @@ function marksOf(chart, of) {
 // From the foot of the mark. The others are filled; a restart also has a line to the top.
 const SHAPES = {
   checkpoint: "M0-4L3 0L0 4L-3 0", skipped: "M-3-9L3-3M3-9L-3-3", spike: "M-4-11L0-19L4-11",
+  rollback: "M-5-15L1-20V-17H5V-13H1V-10",
 };
 
 function drawMarks(chart, c, of) {
   const low = chart.height - EDGE.bottom;
   for (const {x, kind, run} of marksOf(chart, of)) {
     const restart = `M0${EDGE.top + 6 - low}L-4${EDGE.top - 1 - low}H4`, path = new Path2D(SHAPES[kind] ?? restart);
-    c.fillStyle = c.strokeStyle = ["skipped", "spike"].includes(kind) ? variable("--bad") : colourOf(run);
+    c.fillStyle = c.strokeStyle = ["skipped", "spike", "rollback"].includes(kind) ? variable("--bad") : colourOf(run);
     c.save();
     c.translate(x, low);
     c.lineWidth = 1.4;

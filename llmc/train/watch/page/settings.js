@@ -21,6 +21,7 @@ function verdict(run) {
     grouped(run.val.step[run.val.loss.indexOf(loss)])}` : "";
   const number = kind => kinds.filter(k => k === kind).length;
   return `${stateText(run)}: ${steps}${best}` + count(number("restart"), "restart") + count(number("spike"), "spike") +
+    count(number("rollback"), "rollback") +
     count(number("skipped"), "skipped step");
 }
 
