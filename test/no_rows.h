@@ -42,6 +42,8 @@ inline void fp8_on_no_rows(real* sums, floatX* w) {
     const Fp8Matrix of_w = {codes, one, Fp8::E4M3};
     for (const Fp8 format : {Fp8::E4M3, Fp8::E5M2})
         matmul_fp8(w, {codes, one, format}, of_w, nullptr, 0, C, OC);
+    merge_amaxes(one, nullptr, {one, 0, 1, 1, 1});
+    transpose_codes(codes, codes, 0, C);
     for (const Activation f : values_of<Activation>()) activation_backward(w, w, w, f, 0, OC);
 }
 

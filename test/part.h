@@ -45,6 +45,7 @@ struct Whole {
     FinalTensors<real> final_grads() { return bind_final(grad(layout.final), layout); }
     HeadTensors<real> head_grads() { return {grad(layout.wte), nullptr}; }
     uint64_t version() const { return 1; }
+    const BlockCodes* block_codes(int) const { return nullptr; }
     void done_embed() {}
     void done_block(int) {}
     void done_final() {}

@@ -19,6 +19,7 @@ Gpt::Gpt(const GptShape& s, const Axis& axis, const Part& p, const std::vector<i
         for (int i = 0; i < buffers[c]; i++, first += size_t(p.chunks[c].end - p.chunks[c].begin))
             acts[first].receives = !p.chunks[c].embeds;
     coded.slots.resize(size_t(s.coded_blocks));
+    coded.gathered = s.gathers_codes;
     if (p.first) embedded.resize(size_t(buffers.front()));
     if (p.last) head.resize(size_t(buffers.back()));
 }

@@ -6,7 +6,7 @@
 //     embed(), block(l), final(), head()              weights; a block's, valid until the next block(l)
 //     embed_grads(), block_grads(l), final_grads(), head_grads()      where to add gradients
 //     done_embed(), done_block(l), done_final(), done_head()          this micro-batch's gradients are done
-//     version()                                       another number after each change of weights
+//     version(), block_codes(l)       another number with new weights; the codes of block(l), if it comes so
 //
 // No floor below train/ knows of data parallelism, and no call is virtual. l: number of a block of this rank.
 // The matrix of a tied head is wte. Chunks that embed call embed(), chunks that end call final() and head().
@@ -27,7 +27,6 @@ struct Batch {
     const int32_t* targets;
     int B, T;
     ops::Documents documents = {};
-
     int N() const { return B * T; }
 };
 
@@ -39,7 +38,7 @@ struct GptShape {
     bool backward = true;
     bool apart = true;    // gradients as Gpt::kApart says
     int coded_blocks = 0; // blocks whose matrices have FP8 codes at once (linear.h); 0: products in floatX
-
+    bool gathers_codes = false;         // blocks come as codes
     int N() const { return B * here(); }
 };
 
@@ -131,9 +130,10 @@ struct Gpt {
 private:
     BlockActs& of(int l, int buffer);       // activations of a block
     // A block's weights, with their codes in `scratch`.
-    template <class W> BlockWeights weights_of(W& weights, int l) {
+    template <class W> BlockWeights weights_of(W& weights, int l, bool backward) {
         const BlockWeights w = weights.block(l);
-        scratch.codes = coded.of(l, w, weights.version(), d, scratch.inputs, tp);
+        const BlockCodes* const codes = weights.block_codes(l);
+        scratch.codes = coded.of(l, w, codes, backward, weights.version(), d, scratch.inputs, tp);
         return w;
     }
     Span span(const Batch& b, int l, const floatX* x0) const {
@@ -197,7 +197,7 @@ template <class W> void Gpt::forward(W& weights, const Batch& b, int c, int buff
 
     for (int l = chunk.begin; l < chunk.end; l++) {
         const Walking at(&Walk::block, part.layers[size_t(l)]);
-        const BlockWeights w = weights_of(weights, l);
+        const BlockWeights w = weights_of(weights, l, false);
         stream = block.forward(w, of(l, buffer), stream, scratch, span(b, l, x0(b, c, buffer)));
         if (spreads) add_spreads(of(l, buffer), stream, part.layers[size_t(l)], b.N());
     }
@@ -267,7 +267,7 @@ template <class W> void Gpt::backward(W& weights, const Batch& b, real dloss, in
 
     for (int l = chunk.end - 1; l >= chunk.begin; l--) {
         const Walking at(&Walk::block, part.layers[size_t(l)]);
-        const BlockWeights w = weights_of(weights, l);
+        const BlockWeights w = weights_of(weights, l, true);
         const Span at_l = span(b, l, x0(b, c, buffer));
         block.recompute(w, of(l, buffer), scratch, at_l);
         g = block.backward(w, weights.block_grads(l), of(l, buffer), g, dx + nC, scratch, at_l,

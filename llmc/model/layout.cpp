@@ -36,17 +36,33 @@ std::vector<Tensor> whole_tensors(const Dims& d) {
     return tensors;
 }
 
-// Sets start, from the bucket's first element on, and trailing. Returns the elements before the trailing
-// tensors, and of the bucket.
-static std::pair<size_t, size_t> pack(std::span<Tensor> tensors, const Packing& packing) {
-    const std::vector<std::string>& trailing = packing.trailing;
+static bool is_named(const Tensor& t, const std::vector<std::string>& names) {
+    return std::find(names.begin(), names.end(), t.param.name) != names.end();
+}
+
+// Elements of a bucket: before the trailing tensors, before those that are coded alone, of all.
+struct Packed { size_t leading, coded, size; };
+
+// Where the tensors that are coded begin; at the bucket's end, if others lie behind one of them.
+static size_t coded_from(std::span<const Tensor> tensors, const Packing& packing, size_t size) {
+    size_t others = 0, first = size;
+    for (const Tensor& t : tensors) {
+        if (is_named(t, packing.coded)) first = std::min(first, t.start);
+        else others = std::max(others, t.start + aligned(t.param.count()));
+    }
+    return others <= first ? first : size;
+}
+
+// Sets start, from the bucket's first element on, and trailing.
+static Packed pack(std::span<Tensor> tensors, const Packing& packing) {
     std::vector<Tensor*> groups[2];     // leading, trailing
     size_t all = 0, at = 0, leading = 0;
     for (Tensor& t : tensors) {
-        t.trailing = std::find(trailing.begin(), trailing.end(), t.param.name) != trailing.end();
+        t.trailing = is_named(t, packing.trailing);
         groups[t.trailing].push_back(&t);
         all += aligned(t.param.count());
     }
+    std::ranges::stable_partition(groups[0], [&](const Tensor* t) { return !is_named(*t, packing.coded); });
     const auto place = [&at](const std::vector<Tensor*>& group) {
         for (Tensor* t : group) {
             t->start = at;
@@ -58,7 +74,7 @@ static std::pair<size_t, size_t> pack(std::span<Tensor> tensors, const Packing& 
     const size_t size = aligned((all + packing.parts - 1) / packing.parts) * packing.parts;
     if (packing.order) packing.order(groups[1], at, size);
     place(groups[1]);
-    return {leading, size};
+    return {leading, coded_from(tensors, packing, size), size};
 }
 
 Layout make_layout(const Dims& d, const Part& part, const Packing& packing) {
@@ -71,7 +87,7 @@ Layout make_layout(const Dims& d, const Part& part, const Packing& packing) {
     // Of consecutive tensors. starts: in the bucket, by member.
     const auto bucket = [&](size_t first, size_t count, std::vector<size_t>* starts = nullptr) {
         std::vector<Tensor> tensors(all.begin() + ptrdiff_t(first), all.begin() + ptrdiff_t(first + count));
-        const auto [leading, size] = pack(tensors, packing);
+        const auto [leading, coded, size] = pack(tensors, packing);
         for (Tensor& t : tensors) {
             if (starts) {
                 starts->resize(std::max(starts->size(), t.member + 1), kAbsent);
@@ -85,6 +101,7 @@ Layout make_layout(const Dims& d, const Part& part, const Packing& packing) {
         layout.tensors.insert(layout.tensors.end(), tensors.begin(), tensors.end());
         layout.buckets.push_back(at);
         layout.leading.push_back(leading);
+        layout.coded.push_back(coded);
         at += size;
         return int(layout.buckets.size()) - 1;
     };

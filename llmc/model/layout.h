@@ -68,6 +68,7 @@ struct Layout {
     std::vector<std::vector<size_t>> block_at;
     std::vector<size_t> buckets;    // first element of bucket i; one more at the end
     std::vector<size_t> leading;    // elements of bucket i before its trailing tensors
+    std::vector<size_t> coded;      // elements of bucket i before those of Packing::coded, which end it
     size_t parameters = 0;          // of the whole model, without padding of any kind
     // Bucket numbers; -1: not on this rank. blocks: bucket of the first block here.
     int wte = -1, embed = -1, blocks = -1, final = -1;
@@ -88,6 +89,7 @@ inline size_t aligned(size_t count) { return (count + kTensorAlign - 1) / kTenso
 struct Packing {
     size_t parts = 1;                           // the size of a bucket is a multiple of 64 x parts
     std::vector<std::string> trailing = {};     // names of params.h ("qkvw"), at the end of their bucket
+    std::vector<std::string> coded = {};        // names: behind the others that do not trail
     // May reorder a bucket's trailing tensors. at: element where the first starts. size: of the bucket.
     std::function<void(std::vector<Tensor*>& trailing, size_t at, size_t size)> order = {};
 };

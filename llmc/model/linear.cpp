@@ -9,17 +9,25 @@ namespace PRECISION::inline model {
 
 // The matrices of a block that have codes, a row each.
 struct CodedRow {
+    const char* name;
     CodedMatrix BlockCodes::* codes;
     floatX* BlockTensors<floatX>::* w;
     int rows, columns;
+    size_t count() const { return size_t(rows) * size_t(columns); }
 };
-static std::vector<CodedRow> coded_rows(const Dims& d) {
+static std::array<CodedRow, kCodedMatrices> coded_rows(const Dims& d) {
     using B = BlockCodes;
     using W = BlockTensors<floatX>;
-    return {{&B::qkvw, &W::qkvw, d.W, d.C},
-            {&B::attprojw, &W::attprojw, d.C, d.A},
-            {&B::fcw, &W::fcw, d.P(), d.C},
-            {&B::fcprojw, &W::fcprojw, d.C, d.F}};
+    return {{{"qkvw", &B::qkvw, &W::qkvw, d.W, d.C},
+             {"attprojw", &B::attprojw, &W::attprojw, d.C, d.A},
+             {"fcw", &B::fcw, &W::fcw, d.P(), d.C},
+             {"fcprojw", &B::fcprojw, &W::fcprojw, d.C, d.F}}};
+}
+
+std::vector<std::string> coded_names() {
+    std::vector<std::string> names;
+    for (const CodedRow& row : coded_rows({})) names.push_back(row.name);
+    return names;
 }
 
 void add_input_codes(ArenaOf arena, InputCodes& s, const Dims& d, size_t N, const Axis& tp) {
@@ -42,27 +50,62 @@ void CodedBlocks::add_to(ArenaOf weights, const Dims& d) {
     for (Slot& slot : slots)
         for (const CodedRow& row : coded_rows(d)) {
             CodedMatrix& m = slot.codes.*row.codes;
-            const size_t count = size_t(row.rows) * size_t(row.columns);
-            weights.add("FP8 codes of weights", &m.w.codes, count);
-            weights.add("FP8 codes of weights", &m.transposed.codes, count);
+            weights.add("FP8 codes of weights", &m.transposed.codes, row.count());
+            if (gathered) continue;
+            weights.add("FP8 codes of weights", &m.w.codes, row.count());
             weights.add("FP8 codes of weights", &m.w.inverse, 1);
         }
 }
 
-const BlockCodes* CodedBlocks::of(int l, const BlockTensors<floatX>& w, uint64_t version, const Dims& d,
-                                  const InputCodes& s, const Axis& tp) {
+static void code(CodedMatrix& m, const floatX* w, const CodedRow& row, const InputCodes& s, const Axis& tp) {
+    ops::largest(s.own_amaxes(tp), w, row.count());
+    quantize(m.w, m.transposed.codes, w, row.rows, row.columns, true, s, tp);
+}
+
+const BlockCodes* CodedBlocks::of(int l, const BlockTensors<floatX>& w, const BlockCodes* codes,
+                                  bool backward, uint64_t version, const Dims& d, const InputCodes& s,
+                                  const Axis& tp) {
     if (slots.empty()) return nullptr;
+    CHECK(gathered == (codes != nullptr), "block {} comes {} codes", l, codes ? "as" : "without its");
     Slot& slot = slots[size_t(l) % slots.size()];
-    if (slot.block == l && slot.version == version) return &slot.codes;
+    const bool kept = slot.block == l && slot.version == version;
+    const bool transposes = codes && backward && !(kept && slot.transposed);
     for (const CodedRow& row : coded_rows(d)) {
         CodedMatrix& m = slot.codes.*row.codes;
+        if (codes) m.w = (codes->*row.codes).w;
+        else if (!kept) code(m, w.*row.w, row, s, tp);
         m.transposed.inverse = m.w.inverse;
-        ops::largest(s.own_amaxes(tp), w.*row.w, size_t(row.rows) * size_t(row.columns));
-        quantize(m.w, m.transposed.codes, w.*row.w, row.rows, row.columns, true, s, tp);
+        if (transposes) ops::transpose_codes(m.transposed.codes, m.w.codes, row.rows, row.columns);
     }
+    slot.transposed = !codes || transposes || (kept && slot.transposed);
     slot.block = l;
     slot.version = version;
     return &slot.codes;
+}
+
+CodedPlace::CodedPlace(const Layout& layout, int l) : others(layout.block_at[size_t(l)]) {
+    const int b = layout.block(l);
+    const std::vector<std::string> names = coded_names();
+    for (size_t i = 0; i < kCodedMatrices; i++)
+        for (const Tensor& t : layout.tensors)
+            if (t.bucket == b && t.param.name == names[i]) matrices[i] = layout.in_bucket(t);
+    for (size_t& at : others)
+        if (at != kAbsent && at >= layout.coded[size_t(b)]) at = kAbsent;
+}
+
+BlockTensors<floatX> CodedPlace::rest(floatX* bucket) const {
+    return bind<BlockTensors<floatX>>(bucket, others);
+}
+
+BlockCodes CodedPlace::codes(uint8_t* bucket, float* inverses) const {
+    BlockCodes codes = {};
+    size_t i = 0;
+    for (const CodedRow& row : coded_rows({})) {
+        (codes.*row.codes).w = {.codes = bucket + matrices[i].begin, .inverse = inverses + i,
+                                .format = Fp8::E4M3};
+        i++;
+    }
+    return codes;
 }
 
 // ---------------------------------------------------------------------------------------------------------

@@ -6,15 +6,16 @@
 //     dx = dout w            dout in E5M2, w in E4M3
 //     dw += dout^T x         in floatX: ops::matmul_backward_weight()
 //
-// Matrices of weights are coded once a step, in both layouts. Activations and gradients are coded before each
-// product. A scale is that of the whole tensor: where tp cuts the tensor, its ranks gather their amaxes. So
-// codes are the same on every mesh. Norms and activations leave the amaxes of what they write; other inputs
-// are read once more for theirs.
+// Matrices of weights are coded once a step, in both layouts; a block may also come as codes. Activations and
+// gradients are coded before each product. A scale is that of the whole tensor: where ranks
+// have parts of it, they gather their amaxes. So codes are equal on every mesh. Norms and activations leave
+// the amaxes of what they write; other inputs are read once more for theirs.
 #pragma once
+#include <array>
 #include <vector>
 
 #include "llmc/comm/axis.h"
-#include "llmc/model/params.h"
+#include "llmc/model/layout.h"
 #include "llmc/ops/arena.h"
 #include "llmc/ops/ops.h"
 
@@ -66,6 +67,21 @@ struct LinearCall {
                         const floatX* pre, Activation f, real* dbias) const;
 };
 
+// Names of params.h of the matrices with codes.
+std::vector<std::string> coded_names();
+inline constexpr size_t kCodedMatrices = sizeof(BlockCodes) / sizeof(CodedMatrix);
+
+// A block that is gathered as codes: where its matrices lie in its bucket, and what else it has.
+struct CodedPlace {
+    std::array<Interval, kCodedMatrices> matrices;  // elements of the bucket
+    std::vector<size_t> others;                     // Layout::block_at without the matrices
+
+    CodedPlace(const Layout& layout, int l);
+    BlockTensors<floatX> rest(floatX* bucket) const;            // matrices: null
+    // Of the bucket's bytes. inverses: (matrices). Without the transposed matrices.
+    BlockCodes codes(uint8_t* bucket, float* inverses) const;
+};
+
 // The codes of weights: of all blocks of a rank, or, where weights are gathered block by block, of the block
 // in use.
 struct CodedBlocks {
@@ -73,14 +89,16 @@ struct CodedBlocks {
         BlockCodes codes = {};
         int block = -1;
         uint64_t version = 0;       // of the weights that were coded
+        bool transposed = false;    // its matrices are those of the block too
     };
     std::vector<Slot> slots;        // block l is in slot l % slots
+    bool gathered = false;          // blocks come as codes: a slot has the transposed matrices alone
 
     void add_to(ArenaOf weights, const Dims& d);
     // The codes of block l, made where the slot has others; null without slots. version changes when weights
-    // do.
-    const BlockCodes* of(int l, const BlockTensors<floatX>& w, uint64_t version, const Dims& d,
-                         const InputCodes& s, const Axis& tp);
+    // do. codes: of a gathered block, else null. backward: also in the other layout.
+    const BlockCodes* of(int l, const BlockTensors<floatX>& w, const BlockCodes* codes, bool backward,
+                         uint64_t version, const Dims& d, const InputCodes& s, const Axis& tp);
 };
 
 }  // namespace PRECISION::model

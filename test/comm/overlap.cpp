@@ -46,6 +46,7 @@ struct Watched {
     auto head_grads() const { return zero.head_grads(); }
     auto final_grads() const { return zero.final_grads(); }
     uint64_t version() const { return zero.version(); }
+    const BlockCodes* block_codes(int l) { return zero.block_codes(l); }
     void done_embed() { zero.done_embed(); }
     void done_head() { zero.done_head(); }
     void done_final() { zero.done_final(); }

@@ -16,12 +16,17 @@ static void train(const string& program, const string& name, const string& args)
     EXPECT(ran.code == 0, "%s: exit code %d, '%s'", name.c_str(), ran.code, ran.err.c_str());
 }
 
-// Losses and norms of all steps, and the loss of validation.
-static std::vector<double> figures_of(const string& program, const string& name, const string& args = "") {
+// Losses and norms of all steps.
+static std::vector<double> steps_of(const string& program, const string& name, const string& args) {
     train(program, name, args);
     std::vector<double> figures;
     for (const json& row : rows_of(name, "train"))
         for (const char* key : {"loss", "norm"}) figures.push_back(row[key]);
+    return figures;
+}
+// And the loss of validation.
+static std::vector<double> figures_of(const string& program, const string& name, const string& args = "") {
+    std::vector<double> figures = steps_of(program, name, args);
     for (const json& row : rows_of(name, "val")) figures.push_back(row["loss"]);
     EXPECT(figures.size() == 6, "%s: %zu figures", name.c_str(), figures.size());
     return figures;
@@ -47,4 +52,23 @@ TEST(meshes_in_fp8_equal_the_cpus) {
         EXPECT(apart <= kTolerance, "%s: %.2g apart", set.c_str(), apart);
         for (const char* name : {"here", "there"}) std::filesystem::remove_all(folder(name));
     }
+}
+
+// Blocks come as codes, of the same scales: losses and norms have the bits of whole weights. A gather moves a
+// byte an element, as over threads of a CPU.
+TEST(gathered_codes_have_the_bits_of_whole_weights) {
+    const string set = "--parallel.ranks=2 --log.comm=true --eval.every=0 --parallel.zero=";
+    const auto bytes = [](const string& name) {
+        std::vector<uint64_t> moved;
+        for (const json& row : rows_of(name, "comm")) moved.push_back(row.at("shard.all_gather_bytes"));
+        EXPECT(moved.size() == 2, "%s: %zu rows", name.c_str(), moved.size());
+        return moved;
+    };
+    const auto whole = steps_of(kEmulated, "zero0", set + "0");
+    const auto codes = steps_of(kEmulated, "zero3", set + "3");
+    EXPECT(whole == codes, "losses %.9g and %.9g", whole[2], codes[2]);
+    steps_of(kCpu, "zero3_cpu", set + "3");
+    EXPECT(bytes("zero3") == bytes("zero3_cpu"));
+    steps_of(kEmulated, "zero3_bf16", set + "3 --run.products=bf16");
+    EXPECT(bytes("zero3")[1] < bytes("zero3_bf16")[1]);
 }

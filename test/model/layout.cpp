@@ -114,6 +114,25 @@ TEST(trailing_tensors_come_last) {
     }
 }
 
+// Those with codes end their bucket, whether they trail or not; where another one trails too, none do.
+TEST(tensors_with_codes_end_their_bucket) {
+    const std::vector<std::string> names = {"qkvw", "attprojw", "fcw", "fcprojw"}, more = {"qkvw", "ln1w"};
+    for (const std::vector<std::string>& trailing : {std::vector<std::string>(), names, more}) {
+        const Layout layout = make_layout(dims(2, 1), whole_model(5), {3, trailing, names});
+        for (int b = 0; b < layout.count(); b++) {
+            const bool some = trailing != more && b >= layout.blocks && b < layout.block(5);
+            const size_t coded = layout.coded[size_t(b)];
+            EXPECT(some == (coded < layout.size(b)), "bucket %d: %zu of %zu", b, coded, layout.size(b));
+            for (const Tensor& t : layout.tensors) {
+                if (!some || t.bucket != b) continue;
+                const bool named = std::find(names.begin(), names.end(), t.param.name) != names.end();
+                const Interval here = layout.in_bucket(t);
+                EXPECT(named ? here.begin >= coded : here.end() <= coded, "%s", t.name.c_str());
+            }
+        }
+    }
+}
+
 TEST(buckets_divide_by_the_shards) {
     for (const size_t shards : {1, 2, 3, 7})
         for (const int stage : {0, 1, 2}) {

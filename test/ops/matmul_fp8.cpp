@@ -34,6 +34,18 @@ TEST(codes_follow_their_definition) {
 }
 
 // Parts of a matrix on several ranks: the scale is that of the whole.
+TEST(amaxes_of_parts_merge_in_either_order) {
+    // part k of tensor i: side by side, or a tensor beside the other
+    const std::vector<float> by_tensor = {1, 8, 3, 0, 0, 7}, by_part = {1, 0, 8, 0, 3, 7};
+    for (const auto& [from, step, part_step] : {std::tuple(&by_tensor, 3, 1), {&by_part, 1, 2}}) {
+        std::vector<float> to(2), inverses(2, -1);
+        cpu::merge_amaxes(to.data(), nullptr, {from->data(), 2, 3, step, part_step});
+        EXPECT(to[0] == 8 && to[1] == 7, "%g and %g", double(to[0]), double(to[1]));
+        cpu::merge_amaxes(to.data(), inverses.data(), {from->data(), 2, 3, step, part_step});
+        for (size_t i = 0; i < 2; i++) EXPECT(inverses[i] == fp8_inverse(fp8_scale(Fp8::E4M3, to[i])));
+    }
+}
+
 TEST(the_largest_of_all_parts_decides_the_scale) {
     const Lent lent(2);
     const auto x = normals<floatX>(1024, 1), larger = normals<floatX>(1024, 2, 100);

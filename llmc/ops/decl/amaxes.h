@@ -13,6 +13,21 @@ inline Cost largest_cost(const Target&, size_t count) {
     return {.name = "largest", .read = count * sizeof(floatX), .written = kFp8Parts * sizeof(float)};
 }
 
+// Amaxes of `count` tensors: part k of tensor i at i * step + k * part_step.
+struct AmaxSets {
+    const float* amaxes;
+    int count, parts, step, part_step;
+};
+// The largest of each tensor; NaN where a part has NaN. inverses, or null: of the tensors' scales in E4M3.
+void merge_amaxes(float* to,          // (count)
+                  float* inverses,    // (count)
+                  const AmaxSets& from);
+inline Cost merge_amaxes_cost(const Target&, const AmaxSets& from, bool inverses) {
+    const size_t count = size_t(from.count);
+    return {.name = "merge_amaxes", .read = count * size_t(from.parts) * sizeof(float),
+            .written = count * sizeof(float) * (inverses ? 2 : 1)};
+}
+
 // The cost of an op that writes `count` elements and leaves their amaxes: on GPUs no element is read again.
 inline Cost with_amaxes(Cost cost, const Target& on, bool amaxes, size_t count) {
     if (!amaxes) return cost;

@@ -8,7 +8,8 @@
 // hold parts of a matrix, the amaxes of all parts (amaxes.h) lie side by side, so every rank has the same
 // scale.
 //
-// REQUIRES: on GPUs rows, columns, N, C and OC are multiples of kFp8Unit.
+// REQUIRES: on GPUs rows, columns, N, C and OC are multiples of kFp8Unit; rows * columns is one, where
+// quantize() transposes nothing.
 
 struct Fp8Matrix {
     uint8_t* codes;         // (rows, columns)
@@ -20,8 +21,11 @@ std::string no_fp8();       // why this device has no products of FP8; empty: it
 
 // x (rows, columns), as floats. transposed (columns, rows): the same codes, or null. Writes *to.inverse too.
 void quantize(const Fp8Matrix& to, uint8_t* transposed, const floatX* x,
-              const float* amaxes,  // (parts), a multiple of kFp8Parts
+              const float* amaxes,  // (parts)
               int parts, int rows, int columns);
+
+// to (columns, rows): the codes of from (rows, columns).
+void transpose_codes(uint8_t* to, const uint8_t* from, int rows, int columns);
 
 // x in E4M3: a forward product, whose sums on GPUs may be those of FAST_ACCUM. x in E5M2: gradients, with w
 // transposed, so that OC is the layer's C. w in E4M3.
@@ -38,6 +42,10 @@ inline Cost quantize_cost(const Target&, int parts, int rows, int columns, bool 
     return {.name = both ? "quantize_both" : "quantize",
             .read = count * sizeof(floatX) + size_t(parts) * sizeof(float),
             .written = count * (both ? 2 : 1) + sizeof(float)};
+}
+inline Cost transpose_codes_cost(const Target&, int rows, int columns) {
+    const size_t count = size_t(rows) * size_t(columns);
+    return {.name = "transpose_codes", .read = count, .written = count};
 }
 // On CPUs the values of both matrices, in scratch.
 inline size_t decoded_bytes(int N, int C, int OC) {

@@ -15,11 +15,18 @@ static Part part_of(const Config& cfg, const Stage& stage) {
     return make_part(cfg.model.layers, stage.index, stage.shape.stages, stage.shape.chunks);
 }
 
+// At every ZeRO stage, so that norms are sums in the same order.
+static bool codes_shards(const Config& cfg, const Mesh& mesh) {
+    return cfg.run.products == ProductKind::Fp8 && mesh.shard.size > 1;
+}
+
 static ShardOptions shard_options(const Config& cfg, const Mesh& mesh) {
     const Dims d = dims_of(cfg, cfg.model.vocab, mesh.tp);
     return {.state = Optimizer::slots(cfg.optimizer.kind),
             .sharding = sharding_of(cfg.parallel.zero, mesh.shard.size),
-            .trailing = Optimizer::trailing(cfg.optimizer, d), .trains = cfg.train.steps > 0,
+            .trailing = Optimizer::trailing(cfg.optimizer, d),
+            .coded = codes_shards(cfg, mesh) ? coded_names() : std::vector<std::string>(),
+            .trains = cfg.train.steps > 0,
             .offload = cfg.memory.offload == Offload::Optimizer};
 }
 
@@ -46,8 +53,8 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
       shards(dims_of(cfg, cfg.model.vocab, mesh.tp), part_of(cfg, stage), mesh, shard_options(cfg, mesh)),
       zero(shards, cfg.parallel.overlap),
       gpt({.d = shards.d, .B = micro_batch, .T = cfg.model.context, .level = cfg.memory.recompute,
-           .backward = cfg.train.steps > 0, .coded_blocks = coded_blocks(cfg, shards)}, mesh.tp,
-          part_of(cfg, stage), stage.buffers),
+           .backward = cfg.train.steps > 0, .coded_blocks = coded_blocks(cfg, shards),
+           .gathers_codes = zero.codes.shards != nullptr}, mesh.tp, part_of(cfg, stage), stage.buffers),
       pipeline(cfg, mesh, stage, gpt, zero), images(cfg.train.rollback, shards) {
     check_sizes(cfg, mesh.tp.size);
     zero.add_weights_to(arena);

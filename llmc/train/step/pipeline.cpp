@@ -113,7 +113,7 @@ void Pipeline::run(Loader* data) {
     batches.resize(places());
     gpt.clear_loss();
     gpt.begin_step();
-    zero.begin_step(block_order(gpt.part, stage.actions));
+    zero.begin_step(block_order(gpt.part, stage.actions), BlockForm::Codes);
     zero.clear_grads();
     int loaded = 0;
     for (const Action& a : stage.actions) {
@@ -144,7 +144,7 @@ void Pipeline::rehearse(const Dataset& set, uint64_t sample, int dp) {
         load_batch(batch(m), set, sample + uint64_t((m * mesh.dp.size + dp) * gpt.shape.B), gpt.shape.B);
     gpt.clear_loss();
     gpt.begin_step();
-    zero.begin_step(block_order(gpt.part, actions));
+    zero.begin_step(block_order(gpt.part, actions), BlockForm::Codes);
     zero.clear_grads();
     zero.rehearses = true;
     for (const Action& a : actions) switch (a.kind) {
@@ -191,7 +191,7 @@ int64_t Pipeline::evaluate_rounds(const Dataset* set, uint64_t first, uint64_t r
         batch(m).B = counts ? int(std::min(B, rows - row_of(m))) : 1;
         if (set) load_batch(batch(m), *set, counts ? row_of(m) : 0, batch(m).B);
     }
-    zero.begin_step(block_order(gpt.part, actions));
+    zero.begin_step(block_order(gpt.part, actions), BlockForm::Codes);
     for (const Action& a : actions) switch (a.kind) {
         case Action::Forward:
             gpt.forward(zero, brought_now(batch(a.micro)), a.chunk, buffer(a));

@@ -42,9 +42,10 @@ static void keep_whole(std::vector<Tensor*>& tensors, size_t at, size_t shard) {
 }
 
 Layout sharded_layout(const Dims& d, const Part& part, size_t shards,
-                      const std::vector<std::string>& trailing, size_t replicas) {
+                      const std::vector<std::string>& trailing, size_t replicas,
+                      const std::vector<std::string>& coded) {
     const size_t slices = replicas / std::gcd(replicas, kTensorAlign);      // a shard is a multiple of 64
-    Packing packing = {.parts = shards * slices, .trailing = trailing};
+    Packing packing = {.parts = shards * slices, .trailing = trailing, .coded = coded};
     if (shards > 1)
         packing.order = [shards](std::vector<Tensor*>& tensors, size_t at, size_t size) {
             keep_whole(tensors, at, size / shards);
@@ -53,7 +54,8 @@ Layout sharded_layout(const Dims& d, const Part& part, size_t shards,
 }
 
 Shards::Shards(const Dims& dims, const Part& part, const Mesh& on, const ShardOptions& o)
-    : d(dims), layout(sharded_layout(dims, part, size_t(on.shard.size), o.trailing, size_t(on.replica.size))),
+    : d(dims), layout(sharded_layout(dims, part, size_t(on.shard.size), o.trailing, size_t(on.replica.size),
+                                     o.coded)),
       mesh(on), sharding(o.sharding), trains(o.trains), offload(o.offload), state(o.state) {
     for (const Kept kind : {Kept::Weights, Kept::Gradients, Kept::State}) {
         std::vector<size_t>& at = starts[size_t(kind)] = {0};
@@ -214,6 +216,74 @@ void Shards::flip_gradients_if_asked(int bucket, const real* whole) const {
         if (t.bucket == bucket)
             flip_if_asked(Flip::Gradients, whole + layout.in_bucket(t).begin,
                           layout.in_bucket(t).count * sizeof(real));
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// codes
+
+// The rest of all blocks lies on the first rank, and is a small part of them.
+static bool can_be_codes(const Shards& shards) {
+    constexpr size_t kShare = 16;
+    const Layout& layout = shards.layout;
+    for (int b = 0; b < layout.count(); b++) {
+        const size_t rest = layout.coded[size_t(b)];
+        if (shards.is_block(b) && (rest * kShare > layout.size(b) || rest > shards.shard(b))) return false;
+    }
+    return shards.sharding.weights;
+}
+
+CodedShards::CodedShards(const Shards& of) {
+    if (!can_be_codes(of)) return;
+    shards = &of;
+    size_t codes_at = 0, rest_at = 0;
+    for (size_t l = 0; l < of.layout.block_at.size(); l++) {
+        const int b = of.layout.block(int(l));
+        blocks.push_back({CodedPlace(of.layout, int(l)), b, codes_at, rest_at});
+        codes_at += of.shard(b);
+        rest_at += of.layout.coded[size_t(b)];
+    }
+}
+
+void CodedShards::add_to(ArenaOf weights) {
+    if (!shards) return;
+    const size_t ranks = size_t(shards->mesh.tp.size) * size_t(shards->mesh.shard.size);
+    weights.add("FP8 codes of shards", &codes, blocks.back().codes_at + shards->shard(blocks.back().bucket));
+    weights.add("gathered biases and gains", &rest, rest_count());
+    weights.add("FP8 codes of shards", &parts, count() * size_t(ops::kFp8Parts));
+    weights.add("FP8 codes of shards", &gathered, ranks * count());
+    weights.add("FP8 codes of shards", &amaxes, count());
+    weights.add("FP8 codes of shards", &inverses, count());
+}
+
+// Of each matrix the largest element over all ranks that have a part of it.
+void CodedShards::merge() {
+    const Axis &shard = shards->mesh.shard, &tp = shards->mesh.tp;
+    const int sets = int(count()), parts_of = ops::kFp8Parts;
+    float* const of_tp = gathered + size_t(tp.index) * size_t(shard.size) * count();
+    ops::merge_amaxes(amaxes, nullptr, {parts, sets, parts_of, parts_of, 1});
+    shard.all_gather(of_tp, amaxes, count());
+    tp.all_gather(gathered, of_tp, size_t(shard.size) * count());
+    ops::merge_amaxes(amaxes, inverses, {gathered, sets, tp.size * shard.size, 1, sets});
+}
+
+void CodedShards::refresh() {
+    if (version == shards->version) return;
+    version = shards->version;
+    ops::set_zero(parts, count() * size_t(ops::kFp8Parts) * sizeof(float));
+    for_parts([&](size_t matrix, const floatX* weights, size_t, size_t elements) {
+        ops::largest(parts + matrix * size_t(ops::kFp8Parts), weights, elements);
+    });
+    merge();
+    for_parts([&](size_t matrix, const floatX* weights, size_t at, size_t elements) {
+        ops::quantize({codes + at, inverses + matrix, Fp8::E4M3}, nullptr, weights, amaxes + matrix, 1,
+                      kFp8Unit, int(elements / kFp8Unit));
+    });
+    const Axis& shard = shards->mesh.shard;
+    for (const Block& block : blocks)
+        if (shard.index == 0)
+            ops::copy(rest + block.rest_at, shards->weight_shard(block.bucket),
+                      shards->layout.coded[size_t(block.bucket)]);
+    shard.broadcast(rest, rest_count(), 0);
 }
 
 }  // namespace PRECISION::step

@@ -16,6 +16,7 @@
 
 #include "llmc/base/config/sharding.h"
 #include "llmc/comm/axis.h"
+#include "llmc/model/linear.h"
 #include "llmc/ops/arena.h"
 #include "llmc/ops/ops.h"
 #include "llmc/train/step/pieces.h"
@@ -63,14 +64,15 @@ inline size_t elements_of(const std::vector<Run>& runs) {
 
 // The layout of a rank whose buckets are cut into shards, and each shard into equal slices, one for each of
 // its replicas. trailing: names of params.h of the tensors that may lack some of an optimizer's state. Their
-// order leaves most of them uncut: one rank owns each of these.
+// order leaves most of them uncut: one rank owns each of these. coded: names of those with FP8 codes.
 Layout sharded_layout(const Dims& d, const Part& part, size_t shards,
-                      const std::vector<std::string>& trailing, size_t replicas = 1);
+                      const std::vector<std::string>& trailing, size_t replicas = 1,
+                      const std::vector<std::string>& coded = {});
 
 struct ShardOptions {
     std::vector<StateSlot> state = {};     // Optimizer::slots()
     Sharding sharding = {};
-    std::vector<std::string> trailing = {};        // see sharded_layout()
+    std::vector<std::string> trailing = {}, coded = {};        // see sharded_layout()
     bool trains = true;
     bool offload = false;      // optimizer state in the host's memory
 };
@@ -162,6 +164,54 @@ private:
 
     std::vector<size_t> starts[3];         // of each kind: where each bucket begins; one more at the end
     std::unordered_map<std::string, const Tensor*> by_name;
+};
+
+// Blocks as FP8 codes where weights lie in shards: a rank codes its part of a block's matrices after each
+// update, by the largest elements over all ranks, and a gathered block is codes. The rest of a block (biases,
+// gains) lies on the first rank of a group, which sends those of all blocks; they stay until the next update.
+struct CodedShards {
+    const Shards* shards = nullptr;     // null: blocks are gathered in floatX
+    struct Block {
+        CodedPlace place;
+        int bucket;
+        size_t codes_at, rest_at;       // in codes and rest
+    };
+    std::vector<Block> blocks;          // of this rank
+    uint8_t* codes;                     // of each block this rank's shard
+    floatX* rest;                       // of each block the elements before Layout::coded
+    float *parts, *gathered;            // amaxes: (matrices, ops::kFp8Parts) here, (tp, shards, matrices)
+    float *amaxes, *inverses;           // (matrices)
+    uint64_t version = 0;               // of the weights that were coded
+
+    // Without weights in shards, matrices with codes, or a small rest: as by default.
+    CodedShards() = default;
+    explicit CodedShards(const Shards& shards);
+    void add_to(ArenaOf weights);
+    void refresh();                     // codes the shards of all blocks, if weights have changed
+    const uint8_t* shard(int l) const { return codes + blocks[size_t(l)].codes_at; }
+    BlockTensors<floatX> rest_of(int l) const { return of(l).place.rest(rest + of(l).rest_at); }
+    BlockCodes codes_of(int l, uint8_t* bucket) const {
+        return of(l).place.codes(bucket, inverses + size_t(l) * kCodedMatrices);
+    }
+
+private:
+    const Block& of(int l) const { return blocks[size_t(l)]; }
+    size_t count() const { return blocks.size() * kCodedMatrices; }
+    size_t rest_count() const {
+        return blocks.back().rest_at + shards->layout.coded[size_t(blocks.back().bucket)];
+    }
+    // f(number of the matrix, its weights here, where their codes lie, how many)
+    template <class F> void for_parts(F f) const {
+        size_t matrix = 0;
+        for (const Block& block : blocks)
+            for (const Interval& all : block.place.matrices) {
+                const Interval own = shards->own(block.bucket), here = common(all, own).from(own.begin);
+                const floatX* const weights = shards->weight_shard(block.bucket);
+                if (!here.empty()) f(matrix, weights + here.begin, block.codes_at + here.begin, here.count);
+                matrix++;
+            }
+    }
+    void merge();
 };
 
 }  // namespace PRECISION::step

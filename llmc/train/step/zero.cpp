@@ -20,6 +20,7 @@ static bool partial_over_tp(const Tensor& t) { return t.param.split == Split::No
 Zero::Zero(Shards& s, bool overlaps)
     : shards(s), layout(s.layout), sharding(s.sharding), overlap(overlaps), begun(size_t(s.layout.count())) {
     if (s.mesh.tp.size > 1) tp_runs = s.own_runs(partial_over_tp);
+    codes = CodedShards(s);
 }
 
 void Zero::take_off(Flight& flight, ZeroEvent::Kind kind, int b, Pending pending) {
@@ -36,7 +37,7 @@ void Zero::finish_gather() {
 // ---------------------------------------------------------------------------------------------------------
 // weights
 
-void Zero::begin_step(std::vector<int> next) {
+void Zero::begin_step(std::vector<int> next, BlockForm form) {
     if (!sharding.weights) return;
     finish_gather();
     order = std::move(next);
@@ -48,6 +49,7 @@ void Zero::begin_step(std::vector<int> next) {
                 shards.group_of(b).shard.all_gather(end_weights(b), shards.weight_shard(b), shards.shard(b));
         shards.stale = false;
     }
+    take_form(form);
     if (overlap && !order.empty() && gathered_index(order[0]) < 0) fetch(order[0]);
 }
 
@@ -57,8 +59,10 @@ void Zero::fetch(int l) {
     next.block = l;
     CHECK(gathered_blocks() <= kGathered, "{} blocks are gathered", gathered_blocks());
     const int b = layout.block(l);
+    const Axis& ranks = shards.group_of(b).shard;
     take_off(gather, ZeroEvent::StartGather, b,
-             shards.group_of(b).shard.start_all_gather(next.memory, shards.weight_shard(b), shards.shard(b)));
+             as_codes ? ranks.start_all_gather(bytes_of(next), codes.shard(l), shards.shard(b))
+                      : ranks.start_all_gather(next.memory, shards.weight_shard(b), shards.shard(b)));
 }
 
 // The weights stay valid until the next call: the other buffer belongs to the next block.
@@ -226,20 +230,6 @@ void Zero::end_update() {
 // ---------------------------------------------------------------------------------------------------------
 // memory
 
-size_t Zero::largest_block() const {
-    size_t most = 0;
-    for (size_t l = 0; l < layout.block_at.size(); l++)
-        most = std::max(most, layout.size(layout.block(int(l))));
-    return most;
-}
-
-size_t Zero::ends_start(int end) const {
-    size_t at = 0;
-    for (int b = 0; b < end; b++)
-        if (!shards.is_block(b)) at += layout.size(b);
-    return at;
-}
-
 size_t Zero::packed_count() const {
     return shards.mesh.tp.size == 1 ? 0 : shards.most_of_shards(partial_over_tp, elements_of);
 }
@@ -248,6 +238,7 @@ void Zero::add_weights_to(Arena& arena) {
     const ArenaOf weights = arena.of(Purpose::Weights);
     shards.add_weights_to(weights);
     if (!sharding.weights) return;
+    codes.add_to(weights);
     for (Gathered& g : gather_buffers) weights.add("gathered blocks", &g.memory, largest_block());
     weights.add("gathered ends", &ends, ends_start(layout.count()));
 }

@@ -5,7 +5,7 @@
 //     0       last micro-batch: reduce     update() gathers gradients
 //     1       last micro-batch: reduce     update() gathers weights
 //     2       each micro-batch: reduce     update() gathers weights
-//     3       each micro-batch: reduce     block(l) gathers weights
+//     3       each micro-batch: reduce     block(l) gathers weights, for training in FP8 their codes
 //
 // Reduced means: this rank's shard holds the sum over the data-parallel ranks. Gradients of the ends of the
 // model are summed over micro-batches and reduced once a step, by finish(). Weights of the ends stay gathered
@@ -28,11 +28,15 @@ struct ZeroEvent {
     int bucket;
 };
 
+// How blocks come where weights are sharded: as floatX, or, where CodedShards has them, as codes.
+enum class BlockForm { Weights, Codes };
+
 struct Zero {
     Shards& shards;
     const Layout& layout;                  // of shards
     const Sharding& sharding;
     bool overlap;                          // collectives run while the model computes; results are the same
+    CodedShards codes = {};                // of blocks that are gathered
     std::vector<ZeroEvent>* events = nullptr;
     // Reads the gradients of each bucket and micro-batch; null: nobody does.
     const std::function<void(int bucket, const real* whole)>* reader = nullptr;
@@ -58,7 +62,15 @@ struct Zero {
     FinalTensors<floatX> final() const { return bind_final(end_weights(layout.final), layout); }
     BlockTensors<floatX> block(int l) {
         beat();
-        return bind_block(sharding.weights ? gathered(l) : shards.weight(layout.block(l), 0), l, layout);
+        if (!sharding.weights) return bind_block(shards.weight(layout.block(l), 0), l, layout);
+        floatX* const memory = gathered(l);
+        return as_codes ? codes.rest_of(l) : bind_block(memory, l, layout);
+    }
+    // After block(l), as long as that is valid. Null: not gathered as codes.
+    const BlockCodes* block_codes(int l) {
+        if (!as_codes) return nullptr;
+        bound = codes.codes_of(l, bytes_of(gather_buffers[in_use]));
+        return &bound;
     }
 
     EmbedTensors<real> embed_grads() const {
@@ -95,8 +107,8 @@ struct Zero {
     // ---- steps
 
     // Before any weights are requested, also to evaluate and generate. order: local blocks in the order of
-    // use; the order repeats when more blocks are requested.
-    void begin_step(std::vector<int> order);
+    // use; the order repeats when more blocks are requested. form: of what the model's products read.
+    void begin_step(std::vector<int> order, BlockForm form = BlockForm::Weights);
     void clear_grads();
     void begin_backward(bool is_last) { last = is_last; }      // of the chunk's micro-batches in this step
     void finish();                                             // this rank's shards of gradients are final
@@ -118,9 +130,27 @@ private:
     struct Flight { Pending pending; uint64_t serial = 0; int bucket = -1; };      // serial 0: none
     struct Gathered { floatX* memory = nullptr; int block = -1; };
 
-    size_t largest_block() const;
-    size_t ends_start(int b) const;
+    static uint8_t* bytes_of(const Gathered& g) { return reinterpret_cast<uint8_t*>(g.memory); }
+    size_t largest_block() const {
+        size_t most = 0;
+        for (size_t l = 0; l < layout.block_at.size(); l++)
+            most = std::max(most, layout.size(layout.block(int(l))));
+        return most;
+    }
+    size_t ends_start(int end) const {
+        size_t at = 0;
+        for (int b = 0; b < end; b++)
+            if (!shards.is_block(b)) at += layout.size(b);
+        return at;
+    }
     size_t packed_count() const;
+    // The buffers hold blocks of one form. Codes are made of the weights after an update.
+    void take_form(BlockForm form) {
+        const bool before = std::exchange(as_codes, form == BlockForm::Codes && codes.shards);
+        for (Gathered& g : gather_buffers)
+            if (as_codes != before) g.block = -1;
+        if (as_codes) codes.refresh();
+    }
     size_t replica_staging() const;
     floatX* end_weights(int b) const {
         if (b < 0) return nullptr;
@@ -159,6 +189,8 @@ private:
     Gathered gather_buffers[kGathered];             // where weights are sharded
     floatX* ends = nullptr;
     int in_use = 0;
+    bool as_codes = false;                          // gathered blocks, in this step
+    BlockCodes bound = {};
     std::vector<int> order;
     size_t position = 0;
 

@@ -1,4 +1,5 @@
 // Steps with run.products = fp8: what must not change a bit, and how far FP8 is from BF16.
+#include "llmc/train/replicas/replay.h"
 #include "test/zero.h"
 
 namespace PRECISION {
@@ -34,6 +35,76 @@ TEST(zero_stages_have_the_same_bits_in_fp8) {
     const Outcome one = run(once);
     once.parallel.zero = 3;
     EXPECT(one == run(once), "ZeRO 1 and 3 of one micro-batch differ");
+}
+
+// With Muon's order of tensors, ranks of tp, and replicas of shards.
+TEST(gathered_codes_are_those_of_whole_weights) {
+    Config muon = fp8_config(3);
+    muon.optimizer.kind = OptimizerKind::Muon;
+    Config tp = fp8_config(4);
+    tp.parallel.tp = 2;
+    Config groups = fp8_config(4);
+    groups.parallel.zero_group = 2;
+    groups.memory.recompute = Recompute::Block;
+    for (Config cfg : {muon, tp, groups}) {
+        cfg.train.micro_batch = kZeroRows / (cfg.parallel.ranks / cfg.parallel.tp);
+        cfg.parallel.zero = 1;
+        const Outcome whole = run(cfg);
+        cfg.parallel.zero = 3;
+        EXPECT(whole == run(cfg), "%d ranks, tp = %d", cfg.parallel.ranks, cfg.parallel.tp);
+    }
+}
+
+// Of a block's shard a rank sends a byte for each element to the others: in bf16 two, in fp64 eight. Beside
+// these, once an update, the ends of the model, amaxes, and from the first rank biases and gains.
+TEST(gathers_of_codes_move_a_byte_an_element) {
+    for (const bool plain : {true, false}) {
+        Config cfg = fp8_config(2, 3);
+        if (plain) cfg.run.products = ProductKind::Bf16;
+        run_threads(cfg, [&](Config c, const Mesh& mesh) {
+            Tiny t(c, false, mesh);
+            const Layout& layout = t.model.shards.layout;
+            size_t blocks = 0, ends = 0, rest = 0;
+            for (int b = 0; b < layout.count(); b++) {
+                const bool of_block = t.model.shards.is_block(b);
+                (of_block ? blocks : ends) += t.model.shards.shard(b);
+                if (of_block) rest += layout.coded[size_t(b)];
+            }
+            std::vector<ZeroEvent> events;
+            t.model.zero.events = &events;
+            const Moved* moved = mesh.shard.group->moved;
+            const size_t before = moved[kAllGather].bytes, sent = moved[kBroadcast].bytes;
+            constexpr size_t steps = 2;
+            train_steps(t, steps);
+            t.model.zero.events = nullptr;
+            const auto started = std::ranges::count(events, ZeroEvent::StartGather, &ZeroEvent::kind);
+            const size_t gathers = size_t(started), amaxes = 4 * layout.block_at.size() * sizeof(float);
+            const size_t want = gathers * blocks / layout.block_at.size() * (plain ? sizeof(floatX) : 1) +
+                                steps * (ends * sizeof(floatX) + (plain ? 0 : amaxes));
+            EXPECT(gathers > 2 * steps && moved[kAllGather].bytes - before == want, "%zu bytes, expected %zu",
+                   moved[kAllGather].bytes - before, want);
+            EXPECT(moved[kBroadcast].bytes - sent ==
+                   (plain || mesh.shard.index ? 0 : steps * rest * sizeof(floatX)));
+            return 0;
+        });
+    }
+}
+
+// A micro-batch is computed again by the codes that the step multiplies.
+TEST(a_replay_in_fp8_has_the_bits_of_the_step) {
+    for (const int zero : {0, 3})
+        run_threads(fp8_config(2, zero), [](Config c, const Mesh& mesh) {
+            Tiny t(c, false, mesh);
+            Replay replay(t.model.pipeline);
+            Loader data(t.set, c.train.micro_batch, 0, mesh.dp.index, mesh.dp.size);
+            for (int s = 0; s < 2; s++) {
+                replay.expect(t.set, uint64_t(s * t.model.pipeline.batch_rows), s);
+                t.model.pipeline.run(data);
+                EXPECT(!replay.compare().any(), "step %d, ZeRO %d", s, c.parallel.zero);
+                enqueue_update(t.model, 1e-2, s);
+            }
+            return 0;
+        });
 }
 
 // Stages of a pipeline and interleaved chunks compute the same products.

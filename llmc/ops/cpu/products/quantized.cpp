@@ -25,10 +25,19 @@ void largest(float* amaxes, const floatX* x, size_t count) {
     }
 }
 
-static float largest_of(const float* amaxes, int parts) {
+static float largest_of(const float* amaxes, int parts, int step = 1) {
     uint32_t most = 0;
-    for (int i = 0; i < parts; i++) most = std::max(most, std::bit_cast<uint32_t>(amaxes[i]));
+    for (int i = 0; i < parts; i++)
+        most = std::max(most, std::bit_cast<uint32_t>(amaxes[size_t(i) * size_t(step)]));
     return std::bit_cast<float>(most);
+}
+
+void merge_amaxes(float* to, float* inverses, const AmaxSets& from) {
+    if (walked(merge_amaxes_cost, from, inverses != nullptr)) return;
+    for (int i = 0; i < from.count; i++) {
+        to[i] = largest_of(from.amaxes + size_t(i) * size_t(from.step), from.parts, from.part_step);
+        if (inverses) inverses[i] = fp8_inverse(fp8_scale(Fp8::E4M3, to[i]));
+    }
 }
 
 template <Fp8 F>
@@ -51,6 +60,14 @@ void quantize(const Fp8Matrix& to, uint8_t* transposed, const floatX* x, const f
     *to.inverse = fp8_inverse(scale);
     if (to.format == Fp8::E4M3) quantize_as<Fp8::E4M3>(to, transposed, x, scale, rows, columns);
     else quantize_as<Fp8::E5M2>(to, transposed, x, scale, rows, columns);
+}
+
+void transpose_codes(uint8_t* to, const uint8_t* from, int rows, int columns) {
+    if (walked(transpose_codes_cost, rows, columns)) return;
+    #pragma omp parallel for schedule(static) num_threads(context.threads)
+    for (int j = 0; j < columns; j++)
+        for (int i = 0; i < rows; i++)
+            to[size_t(j) * size_t(rows) + size_t(i)] = from[size_t(i) * size_t(columns) + size_t(j)];
 }
 
 // ---------------------------------------------------------------------------------------------------------

@@ -34,6 +34,28 @@ void largest(float* amaxes, const floatX* x, size_t count) {
            div_up(packs, kFp8Parts));
 }
 
+// A block takes a tensor.
+// FLOOR bytes = 4 count (parts + 1), and 4 count with inverses
+__global__ void __launch_bounds__(kFp8Threads)
+merge_amaxes_kernel(float* to, float* inverses, AmaxSets from) {
+    const int i = int(blockIdx.x);
+    const float* const own = from.amaxes + size_t(i) * size_t(from.step);
+    Amax most;
+    for (int k = int(threadIdx.x); k < from.parts; k += kFp8Threads)
+        most.see(load_cached(own + size_t(k) * size_t(from.part_step)));
+    const float amax = std::bit_cast<float>(most.of_block());
+    if (threadIdx.x > 0) return;
+    to[i] = amax;
+    if (inverses) inverses[i] = fp8_inverse(fp8_scale(Fp8::E4M3, amax));
+}
+
+void merge_amaxes(float* to, float* inverses, const AmaxSets& from) {
+    if (walked(merge_amaxes_cost, from, inverses != nullptr)) return;
+    if (from.count == 0) return;
+    launch(merge_amaxes_kernel, dim3(unsigned(from.count)), dim3(kFp8Threads), 0,
+           {.bytes = 4. * from.count * (from.parts + (inverses ? 2 : 1))}, to, inverses, from);
+}
+
 // ---------------------------------------------------------------------------------------------------------
 // codes
 
@@ -91,6 +113,17 @@ static constexpr int kTile = 64, kColumn = 16;
 static constexpr int kTileRow = kTile / 4 + 1;          // words; an odd number, so that banks differ
 static constexpr int kTilePacks = kTile / Pack::size;       // of a row
 
+// A column of a tile, behind the barrier after its rows; of a matrix (rows, columns).
+static __device__ __forceinline__ void store_column(uint8_t* transposed, const uint32_t* tile, int row0,
+                                                    int column0, int rows, int columns) {
+    const int c = threadIdx.x / (kTile / kColumn), r = threadIdx.x % (kTile / kColumn) * kColumn;
+    if (column0 + c >= columns || row0 + r >= rows) return;
+    PackOf<uint8_t> codes;
+    #pragma unroll
+    for (int k = 0; k < kColumn; k++) codes[k] = uint8_t(tile[(r + k) * kTileRow + c / 4] >> c % 4 * 8);
+    codes.store(transposed + size_t(column0 + c) * size_t(rows) + size_t(row0 + r));
+}
+
 // FLOOR bytes = rows columns (sizeof(floatX) + 2) + 4 (parts + 1)
 template <Fp8 F> __global__ void __launch_bounds__(kFp8Threads) quantize_both_kernel(Quantized q) {
     SMEM(uint32_t[kTile * kTileRow], tile);
@@ -110,12 +143,29 @@ template <Fp8 F> __global__ void __launch_bounds__(kFp8Threads) quantize_both_ke
             for (int w = 0; w < kWords; w++) tile[row * kTileRow + column / 4 + w] = words[w];
         }
         __syncthreads();
-        const int c = threadIdx.x / (kTile / kColumn), r = threadIdx.x % (kTile / kColumn) * kColumn;
-        if (column0 + c >= q.columns || row0 + r >= q.rows) continue;
-        PackOf<uint8_t> codes;
-        #pragma unroll
-        for (int k = 0; k < kColumn; k++) codes[k] = uint8_t(tile[(r + k) * kTileRow + c / 4] >> c % 4 * 8);
-        codes.store(q.transposed + size_t(column0 + c) * size_t(q.rows) + size_t(row0 + r));
+        store_column(q.transposed, tile, row0, column0, q.rows, q.columns);
+    }
+}
+
+// A block takes tiles of 64 x 64; a thread has 16 codes of a row, then of a column.
+// FLOOR bytes = 2 rows columns
+__global__ void __launch_bounds__(kFp8Threads)
+transpose_codes_kernel(uint8_t* to, const uint8_t* from, int rows, int columns) {
+    SMEM(uint32_t[kTile * kTileRow], tile);
+    const int across = div_up(columns, kTile), tiles = across * div_up(rows, kTile);
+    for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
+        const int row0 = t / across * kTile, column0 = t % across * kTile;
+        __syncthreads();                    // the tile before is read
+        const int row = threadIdx.x / (kTile / kColumn), column = threadIdx.x % (kTile / kColumn) * kColumn;
+        if (row0 + row < rows && column0 + column < columns) {
+            const auto codes = PackOf<uint8_t>::load_streaming(
+                from + size_t(row0 + row) * size_t(columns) + size_t(column0 + column));
+            const auto words = std::bit_cast<std::array<uint32_t, kColumn / 4>>(codes);
+            #pragma unroll
+            for (int w = 0; w < kColumn / 4; w++) tile[row * kTileRow + column / 4 + w] = words[w];
+        }
+        __syncthreads();
+        store_column(to, tile, row0, column0, rows, columns);
     }
 }
 
@@ -125,12 +175,12 @@ static constexpr size_t kMostBlocks = 1056;
 void quantize(const Fp8Matrix& to, uint8_t* transposed, const floatX* x, const float* amaxes, int parts,
               int rows, int columns) {
     if (walked(quantize_cost, parts, rows, columns, transposed != nullptr)) return;
-    CHECK(rows % kFp8Unit == 0 && columns % kFp8Unit == 0 && parts % kFp8Parts == 0,
-          "quantize: ({}, {}) by {} amaxes, expected sizes that are multiples of {}", rows, columns, parts,
-          kFp8Unit);
+    const size_t count = size_t(rows) * size_t(columns);
+    const bool whole = rows % kFp8Unit == 0 && columns % kFp8Unit == 0;
+    CHECK(transposed ? whole : count % kFp8Unit == 0,
+          "quantize: ({}, {}), expected sizes that are multiples of {}", rows, columns, kFp8Unit);
     const Quantized q = {.codes = to.codes, .transposed = transposed, .inverse = to.inverse, .x = x,
                          .amaxes = amaxes, .parts = parts, .rows = rows, .columns = columns};
-    const size_t count = size_t(rows) * size_t(columns);
     if (count == 0) return;
     const size_t tiles = size_t(div_up(rows, kTile)) * size_t(div_up(columns, kTile));
     const size_t blocks = std::min(kMostBlocks, transposed ? tiles : div_up(count / Pack::size, kFp8Threads));
@@ -139,6 +189,16 @@ void quantize(const Fp8Matrix& to, uint8_t* transposed, const floatX* x, const f
     auto* const both = e4m3 ? quantize_both_kernel<Fp8::E4M3> : quantize_both_kernel<Fp8::E5M2>;
     launch(transposed ? both : rows_only, dim3(unsigned(blocks)), dim3(kFp8Threads), 0,
            {.bytes = double(count) * double(sizeof(floatX) + (transposed ? 2 : 1)) + 4. * (parts + 1)}, q);
+}
+
+void transpose_codes(uint8_t* to, const uint8_t* from, int rows, int columns) {
+    if (walked(transpose_codes_cost, rows, columns)) return;
+    CHECK(rows % kFp8Unit == 0 && columns % kFp8Unit == 0,
+          "transpose_codes: ({}, {}), expected multiples of {}", rows, columns, kFp8Unit);
+    const size_t tiles = size_t(div_up(rows, kTile)) * size_t(div_up(columns, kTile));
+    if (tiles == 0) return;
+    launch(transpose_codes_kernel, dim3(unsigned(std::min(kMostBlocks, tiles))), dim3(kFp8Threads), 0,
+           {.bytes = 2. * rows * columns}, to, from, rows, columns);
 }
 
 }  // namespace cuda

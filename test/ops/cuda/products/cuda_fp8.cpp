@@ -167,12 +167,39 @@ TEST(candidates_of_fp8_agree_with_the_product_of_bf16) {
     }
 }
 
+// Transposed codes are those that quantize() writes itself; codes of a part are those of the whole matrix.
+TEST(codes_of_parts_and_transposed_codes_are_those_of_the_whole) {
+    for (const auto& [rows, columns] : {std::pair(64, 80), {16, 16}, {208, 144}}) {
+        const std::vector<floatX> x = normals<floatX>(size_t(rows) * size_t(columns), 3);
+        const Coded whole = by_cuda(x, Fp8::E4M3, rows, columns, 1, true);
+        const OnDevice in(x);
+        const OnDevice codes(whole.codes), other(std::vector<uint8_t>(x.size()));
+        cuda::transpose_codes(other, codes, rows, columns);
+        EXPECT(other.host() == whole.transposed, "(%d, %d)", rows, columns);
+
+        // two ranks with a part each: amaxes side by side, as a gather leaves them
+        const size_t cut = x.size() / 3 / 64 * 64;
+        const OnDevice parts(std::vector<float>(size_t(2 * cuda::kFp8Parts))), both(std::vector<float>(2));
+        const OnDevice scale(std::vector<float>(2)), inverse(std::vector<float>(1));
+        const OnDevice pieces(std::vector<uint8_t>(x.size()));
+        cuda::largest(parts, in, cut);
+        cuda::largest(parts + cuda::kFp8Parts, in + cut, x.size() - cut);
+        cuda::merge_amaxes(both, nullptr, {parts, 2, cuda::kFp8Parts, cuda::kFp8Parts, 1});
+        cuda::merge_amaxes(scale, scale + 1, {both, 1, 2, 1, 1});
+        cuda::quantize({pieces, inverse, Fp8::E4M3}, nullptr, in, scale, 1, 16, int(cut / 16));
+        cuda::quantize({pieces + cut, inverse, Fp8::E4M3}, nullptr, in + cut, scale, 1, 16,
+                       int((x.size() - cut) / 16));
+        EXPECT(pieces.host() == whole.codes && inverse.host()[0] == whole.inverse &&
+               scale.host()[1] == whole.inverse, "(%d, %d)", rows, columns);
+    }
+}
+
 TEST(codes_move_what_their_floors_say) {
     constexpr int rows = 192, columns = 256, parts = 2 * cuda::kFp8Parts;
     const CudaScratch lent;
     const OnDevice x(normals<floatX>(rows * columns, 1));
     const std::vector<float> zeros(parts);
-    const OnDevice amaxes(zeros), inverse(std::vector<float>{0});
+    const OnDevice amaxes(zeros), inverse(std::vector<float>{0}), merged(std::vector<float>(4));
     const std::vector<uint8_t> none(rows * columns);
     const OnDevice codes(none), transposed(none);
     const std::vector<floatX> empty(rows * columns);
@@ -188,6 +215,9 @@ TEST(codes_move_what_their_floors_say) {
             cuda::quantize({codes, inverse, format}, nullptr, x, amaxes, parts, rows, columns);
             cuda::quantize({codes, inverse, format}, transposed, x, amaxes, parts, rows, columns);
         }
+        cuda::transpose_codes(transposed, codes, rows, columns);
+        cuda::merge_amaxes(merged, nullptr, {amaxes, 2, cuda::kFp8Parts, cuda::kFp8Parts, 1});
+        cuda::merge_amaxes(merged, merged + 2, {amaxes, 2, cuda::kFp8Parts, 1, 2});
         for (const Activation f : ::values_of<Activation>()) {
             const int F = has_gate(f) ? columns / 2 : columns;
             cuda::activation_forward(out, x, f, rows, F, amaxes);
