@@ -77,6 +77,20 @@ static void expect_same(const Mesh& m, int zero, const char* transport, const Ou
     std::filesystem::remove_all(folder("mesh"));
 }
 
+// Hashes of what lies on the device: no alarm with tp and ZeRO, over NCCL; and a flipped bit is found there.
+TEST(replicas_on_gpus_are_compared) {
+    const string all = " --run.sniff=true --run.check_every=1 --run.replay_every=1 --eval.every=0 "
+                       "--sample.every=0";
+    const Ran same = trained("same", "--parallel.ranks=4 --parallel.tp=2 --parallel.zero=1 "
+                             "--parallel.transport=nccl" + all);
+    EXPECT(same.code == 0, "code %d, '%s'", same.code, same.err.c_str());
+    setenv("FAULT", "train:1:flip-moments:2", 1);
+    const Ran flipped = trained("flipped", "--parallel.ranks=4" + all);
+    unsetenv("FAULT");
+    EXPECT(flipped.code == 75 && has(flipped.err, "first moments of rank 2 on "), "code %d, '%s'",
+           flipped.code, flipped.err.c_str());
+}
+
 TEST(every_mesh_trains_and_generates_as_one_rank) {
     const Ran ran = trained("one", "");
     EXPECT(ran.code == 0, "one rank: exit code %d, '%s'", ran.code, ran.err.c_str());
