@@ -93,7 +93,7 @@ void Integrity::end(const Suspects& s, const std::string& what, const char* foun
     checkpoint.finish();                    // of replicas that agreed
     model.mesh.world.barrier();             // the row is there before any rank ends the job
     const std::string from = checkpoint.newest.empty() ? "its beginning" : for_terminal(checkpoint.newest);
-    const char* const differ = s.sure ? "differs from replicas" : "these differ, and any may be right";
+    const char* const differ = s.sure ? "other bits than its replicas" : "bits differ, and any may be right";
     fatal(kExitRestart, __FILE__, __LINE__, "silent data corruption, found after step {} by {}: {} of {}: "
           "{}. Nothing of it is saved. Leave out the host at fault and start again: the run goes on from {}",
           state.step, found_by, what, text_of_ranks(s.ranks, places), differ, from);
