@@ -14,6 +14,8 @@ every rank. README.md explains the settings, llmc/README.md has a line for every
 #include "llmc/train/save/checkpoint.h"
 #include "llmc/train/score/scores.h"
 #include "llmc/train/step/learning_rate.h"
+#include "llmc/train/survive/elastic_images.h"
+#include "llmc/train/survive/start.h"
 
 namespace PRECISION {
 
@@ -32,34 +34,33 @@ static StartInfo start_info(const Config& cfg, const Model& model, const RunData
 }
 
 // Between two steps: validation, tasks and a text. A signal may interrupt each; then no line is logged.
-static void evaluate(const Config& cfg, Model& model, const RunData& data, const PeakMemory& memory,
-                     RunLog& log, RunState& state) {
+static void evaluate(const Due& due, const Config& cfg, Model& model, const RunData& data,
+                     const PeakMemory& memory, Generator* generator, RunLog& log, RunState& state) {
     phase(Phase::Evaluate, state.step);
-    const auto e = model.pipeline.evaluate(data.val, cfg.eval.batches, data.bytes);
-    if (!e) return;
-    state.add({.step = state.step, .loss = e->loss, .bits_per_byte = e->bits_per_byte});
-    log.val(state.step, e->loss, e->bits_per_byte);
-    log.memory(state.step, memory.largest());
-}
-static void score(Model& model, const RunData& data, RunLog& log, RunState& state) {
-    phase(Phase::Evaluate, state.step);
-    const auto all = score_tasks(data.tasks, *model.scorer, model.zero, model.mesh);
-    state.scored = all.has_value();
-    for (size_t i = 0; all && i < all->size(); i++) log.task(state.step, (*all)[i]);
-}
-static void sample(Generator& generator, const RunData& data, RunLog& log, RunState& state) {
+    if (due.evaluation)
+        if (const auto e = model.pipeline.evaluate(data.val, cfg.eval.batches, data.bytes)) {
+            state.add({.step = state.step, .loss = e->loss, .bits_per_byte = e->bits_per_byte});
+            log.val(state.step, e->loss, e->bits_per_byte);
+            log.memory(state.step, memory.largest());
+        }
+    if (due.tasks)
+        if (const auto all = score_tasks(data.tasks, *model.scorer, model.zero, model.mesh)) {
+            state.scored = true;
+            for (const ScoredTask& task : *all) log.task(state.step, task);
+        }
+    if (!due.text) return;
     phase(Phase::Sample, state.step);
-    const auto text = generator.run(*data.tokenizer, data.prompt, uint64_t(state.step));
-    if (!text) return;
-    state.sampled = true;
-    log.sample(state.step, generator.sampler.cfg.prompt + *text);
+    if (const auto text = generator->run(*data.tokenizer, data.prompt, uint64_t(state.step))) {
+        state.sampled = true;
+        log.sample(state.step, generator->sampler.cfg.prompt + *text);
+    }
 }
 
 int train(Config cfg, const Mesh& mesh) {
     catch_signals();
     phase(Phase::Start, 0);
     RunLog log(cfg);                                                // refuses a foreign run.dir
-    const std::optional<Origin> origin = find_origin(cfg, mesh.world);      // a checkpoint to resume from
+    const std::optional<Origin> origin = find_start(cfg, mesh.world);       // a checkpoint to resume from
     const int saved_batch = adopt_open_settings(cfg, origin, mesh.rank == 0);
     const RunData data = open_run_data(cfg, mesh.world);            // tokenizer and tokens, validated
     const bool samples = cfg.sample.every > 0 && data.tokenizer;
@@ -75,26 +76,24 @@ int train(Config cfg, const Mesh& mesh) {
     const PeakMemory memory(mesh.world);                            // measures from here
     model.allocate();
     RunState state = checkpoint.load_or_init(origin, data.contents);
+    ElasticImages images(cfg, checkpoint);                          // in memory that outlives this process
     const int64_t first = state.step;
-    std::optional<Loader> loader;
+    const auto loader = open_loader(cfg, data, mesh.dp, state.sample);
     std::optional<Generator> generator;
-    if (cfg.train.steps > 0) loader.emplace(data.train, cfg.train.micro_batch, uint64_t(state.sample),
-                                            mesh.dp.index, mesh.dp.size);
     if (samples) generator.emplace(cfg, mesh, *model.decoder, model.zero);
     log.start(cfg, info, checkpoint.newest, state);
     StepLog step_log(cfg, info, model, log, state);
     Integrity integrity(cfg, model, data.train, checkpoint, step_log);      // sniffs, where asked to
 
     Signals asked;                                                  // of any rank: by step sums or agree()
-    for (;; step_log.advance(loader)) {                             // after trouble: back to an image
+    for (;; step_log.advance(loader.get())) {                             // after trouble: back to an image
         const int64_t step = state.step;                            // steps done
         const bool last = step >= cfg.train.steps;
         const Due due = due_at(cfg, state, generator.has_value());
         const bool pauses = last || due.any() || asked.save || asked.stop || checkpoint.due(step);
         if (pauses && !step_log.catches_up(asked)) continue;        // logs all steps so far
-        if (due.evaluation) evaluate(cfg, model, data, memory, log, state);
-        if (due.tasks) score(model, data, log, state);
-        if (due.text) sample(*generator, data, log, state);
+        if (due.any()) evaluate(due, cfg, model, data, memory, generator ? &*generator : nullptr, log, state);
+        images.keep(state);                                         // run.elastic: in memory
         if (step == first || due.any()) asked |= agree(mesh.world, take_signals());  // no step carried these
         checkpoint.save_if_due(state, asked.save, last || asked.stop);
         if (asked.stop) { log.stopped(step, checkpoint.newest); return kExitRestart; }
@@ -104,6 +103,7 @@ int train(Config cfg, const Mesh& mesh) {
         step_log.begin();
         model.pipeline.run(*loader);                                // forward, backward of every micro-batch
         integrity.check();                                          // where due: replicas agree, or code 75
+        images.await_safe();
         const StepSums sums = model.statistics->sum_over_ranks(take_signals(), step_log.meter.joules());
         model.optimizer->clip(sums.squares, sums.loss);             // by the gradient norm
         const double lr = learning_rate(cfg.optimizer, cfg.train.steps, step);

@@ -11,10 +11,10 @@ HOUSE = {
     "io": ["files", "unicode", "text", "corpus"],
     "ops": ["decl", "", "cuda/device", "cuda", "cuda/tuning", "cuda/products", "cuda/attention",
             "cpu/products", "cpu"],
-    "comm": ["", "rendezvous", "transport"],
+    "comm": ["", "rendezvous", "agents", "transport", "launch"],
     "model": [""],
-    "train": ["data", "step", "replicas", "save/formats", "save", "score", "report", "serve", "watch", "log",
-              "run", "price", "plan", "explore"],
+    "train": ["data", "step", "replicas", "save/formats", "save", "survive", "score", "report", "serve",
+              "watch", "log", "run", "price", "plan", "explore"],
 }
 FLOORS = list(HOUSE)
 ROOM_FILES = 25
@@ -22,8 +22,8 @@ TEXT_LINES = 10
 CALLERS, LIMITS = re.compile(r"\bcall(s|ed)?\b", re.I), re.compile(r"\bknows? no\b|\bnot know\b")
 # A room's namespace is inline. It has the name of the folder except here, where a function or a library has
 # that name. `ops` is the backend of a build; ops/decl is included in the namespaces of the backends.
-NAMESPACES = {"explore": "explorer", "json": "json_format", "log": "logs", "plan": "plans", "run": "runs",
-              "save": "saves", "score": "scores"}
+NAMESPACES = {"explore": "explorer", "json": "json_format", "launch": "launching", "log": "logs",
+              "plan": "plans", "run": "runs", "save": "saves", "score": "scores"}
 
 
 def place_of(path):

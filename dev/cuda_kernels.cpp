@@ -16,7 +16,7 @@
 #include "llmc/base/guard/obituary.h"
 #include "llmc/base/config/options.h"
 #include "llmc/base/guard/progress_page.h"
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/model/depth.h"
 #include "llmc/ops/cuda/device/runtime.h"
 #include "llmc/train/run/programs.h"

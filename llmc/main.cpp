@@ -16,9 +16,10 @@
 #include "llmc/base/host/openmp.h"
 #include "llmc/base/host/version.h"
 #include "llmc/base/terminal.h"
+#include "llmc/comm/agents/agent.h"
 #include "llmc/comm/mesh.h"
-#include "llmc/comm/transport/launch.h"
-#include "llmc/comm/transport/meeting.h"
+#include "llmc/comm/launch/launch.h"
+#include "llmc/comm/launch/meeting.h"
 #include "llmc/comm/transport/mpi.h"
 #include "llmc/comm/transport/nccl.h"
 #include "llmc/model/depth.h"
@@ -185,6 +186,7 @@ int main(int argc, char** argv) {
     hold_signals();
     return_freed_blocks();
     end_without_memory("error: out of memory; see `ulimit -v` and the limits of the container\n");
+    if (const int code = be_agent(argc, argv, adopt_model); code >= 0) return code;
     supervise();                    // returns in a child of this process, which starts anew
     limit_spinning(argv, keep_progress_page);
     receive_signals();

@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "llmc/base/context.h"
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/model/decoder.h"
 #include "llmc/model/rotary_table.h"
 #include "test/compare.h"

@@ -1,6 +1,6 @@
 // Models over data-parallel ranks that are threads, for tests of ZeRO.
 #pragma once
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "test/tiny.h"
 
 namespace PRECISION {

@@ -4,7 +4,7 @@
 
 #include "llmc/base/context.h"
 #include "llmc/base/guard/launcher.h"
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/comm/transport/mpi.h"
 #include "test/own_processes.h"
 #include "test/ranks.h"

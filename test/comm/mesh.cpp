@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/comm/transport/nccl_blocks.h"
 #include "llmc/comm/transport/placement.h"
 #include "test/ranks.h"

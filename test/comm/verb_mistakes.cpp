@@ -1,7 +1,7 @@
 // Ranks that fail, and calls that do not fit each other, end the job with a word.
 #include <cstring>
 
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "test/ranks.h"
 #include "test/test.h"
 

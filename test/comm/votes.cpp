@@ -8,7 +8,7 @@
 
 #include "llmc/base/context.h"
 #include "llmc/base/guard/progress_page.h"
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "test/ranks.h"
 #include "test/test.h"
 

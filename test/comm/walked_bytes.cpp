@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "llmc/base/guard/launcher.h"
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/comm/transport/mpi.h"
 #include "llmc/ops/walk.h"
 #include "test/own_processes.h"

@@ -4,7 +4,7 @@
 
 #include "llmc/base/context.h"
 #include "llmc/base/guard/wait.h"
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/ops/cuda/device/runtime.h"
 #include "llmc/train/log/traffic.h"
 #include "test/emulator/settings.h"

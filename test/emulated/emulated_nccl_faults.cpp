@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "llmc/base/guard/progress_page.h"
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/comm/transport/nccl.h"
 #include "llmc/comm/transport/nccl_rank.h"
 #include "llmc/comm/transport/placement.h"

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/comm/transport/nccl.h"
 #include "llmc/comm/transport/nccl_rank.h"
 #include "llmc/comm/transport/placement.h"

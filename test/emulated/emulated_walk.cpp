@@ -4,7 +4,7 @@
 #include <set>
 #include <string_view>
 
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/ops/cuda/device/runtime.h"
 #include "llmc/ops/cuda/scratch.h"
 #include "llmc/ops/cuda/tuning/workload.h"

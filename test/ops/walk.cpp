@@ -1,5 +1,5 @@
 // What is walked is what is then done: the same ops and collectives, in the same order, of the same bytes.
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/train/log/step_meter.h"
 #include "test/lattice_point.h"
 #include "test/shrunk.h"

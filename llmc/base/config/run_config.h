@@ -1,4 +1,4 @@
-// Settings of section `run`.
+// Settings of the run itself: its folder, device, checks, ranks that may be lost.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -18,6 +18,8 @@ struct RunConfig {
     double hang_timeout = 0;
     bool sniff = false;
     int64_t check_every = 0, replay_every = 0;
+    bool elastic = false;
+    int slots = 0, min_ranks = 0;
 
     template <class F> void visit(F&& f) {
         f("dir", dir, "folder that gets config.json, metrics.jsonl and checkpoints");
@@ -36,6 +38,11 @@ struct RunConfig {
           "before each checkpoint; 0: never", range(0, kMany));
         f("replay_every", replay_every, "steps between micro-batches that all replicas compute again, to "
           "compare their bits; 0: never", range(0, kMany));
+        f("elastic", elastic, "this process is an agent, which starts ranks and outlives them: a lost rank "
+          "is replaced, and training goes on from images in memory (over tcp)");
+        f("slots", slots, "ranks of this agent; 0: parallel.ranks", range(0, 1024));
+        f("min_ranks", min_ranks, "with run.elastic, fewer ranks end the job; 0: parallel.ranks",
+          range(0, 1 << 20));
     }
 };
 

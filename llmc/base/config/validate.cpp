@@ -109,6 +109,25 @@ static std::string unused_setting(const Config& cfg) {
     return "";
 }
 
+// What ranks need to survive each other.
+static void check_elastic(const Config& c) {
+    const ParallelConfig& p = c.parallel;
+    if (!c.run.elastic) return;
+    CHECK_INPUT(p.transport == TransportKind::Auto || p.transport == TransportKind::Tcp,
+                "run.elastic = true with parallel.transport = {}: ranks come and go over tcp alone; set "
+                "parallel.transport to tcp, or run.elastic to false", p.transport.text());
+    CHECK_INPUT(std::string_view(built_device) == "cpu", "run.elastic = true: this program is built for {}, "
+                "and ranks on GPUs are not replaced in this version yet; set it to false", built_device);
+    CHECK_INPUT(!c.train.rollback.every, "run.elastic = true with train.rollback.every = {}: a rank that is "
+                "replaced has no image to go back to in this version yet; set one of both to 0 or false",
+                c.train.rollback.every);
+    CHECK_INPUT(p.ranks > 0, "run.elastic = true needs parallel.ranks: the ranks of the job over all agents");
+    CHECK_INPUT(c.run.min_ranks <= p.ranks, "run.min_ranks = {} is more than parallel.ranks = {}",
+                c.run.min_ranks, p.ranks);
+    const std::string mistake = c.run.min_ranks ? mesh_mistake(p, c.model, c.run.min_ranks) : "";
+    CHECK_INPUT(mistake.empty(), "run.min_ranks = {}: {}", c.run.min_ranks, mistake);
+}
+
 void validate(const Config& cfg) {
     Config c = cfg;
     for (const Field& f : fields(c))
@@ -116,6 +135,7 @@ void validate(const Config& cfg) {
                     expected(f));
     check_device(c);
     check_parallel(c);
+    check_elastic(c);
     const std::string wrong = wrong_model(c.model, {});
     CHECK_INPUT(wrong.empty(), "{}", wrong);
     const std::string unused = unused_setting(cfg);

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "llmc/base/guard/generation.h"
+
 inline namespace guard {
 
 static std::string text_of(const char* name) {
@@ -99,6 +101,7 @@ static std::string unknown_launcher() {
 }
 
 Launcher find_launcher() {
+    if (getenv(kAgentVariable)) return {};       // a rank of an agent, whoever started that
     Launcher outer = owner();
     if (outer.name.empty() && !is_set(kTorchrun)) outer.contradiction = unknown_launcher();
     if (!is_set(kTorchrun)) return outer;

@@ -55,6 +55,9 @@ struct ProgressPage {
     std::atomic<uint64_t> others;           // count of their visible progress
     std::atomic<double> news_delay;         // seconds until progress is visible, at most
     SharedWord silent_other;                // a rank with an old file: "rank 3 on node2"; empty: none
+    // With run.elastic, by the agent of this rank:
+    std::atomic<int64_t> stopped;           // generations up to this one are over
+    std::atomic<int64_t> safe_step;         // the image of this step lies where a lost node leaves it
     RankProgress ranks[kMostRanks];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<double>::is_always_lock_free);

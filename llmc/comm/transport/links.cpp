@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "llmc/base/check.h"
+#include "llmc/base/guard/generation.h"
 #include "llmc/base/guard/wait.h"
 #include "llmc/base/host/machine.h"
 
@@ -37,9 +38,10 @@ static thread_local std::vector<Link*>* own_links = nullptr;       // of the wai
         for (Link* other : *own_links)
             if (other != &l && !other->ended && (other->out.empty() || other->out.front().moved == 0))
                 other->socket.send_some(&frame, sizeof frame);
-    if (l.host == host_name()) usleep(kFirstWord);
+    own_links = nullptr;
+    if (!own_generation && l.host == host_name()) usleep(kFirstWord);
     const std::string host = rank == l.peer ? " on " + l.host : "";
-    fatal(kExitRestart, __FILE__, __LINE__, "rank {}{} is gone: its connection has closed", rank, host);
+    lose_rank(__FILE__, __LINE__, fmt::format("rank {}{} is gone: its connection has closed", rank, host));
 }
 
 // ---------------------------------------------------------------------------------------------------------

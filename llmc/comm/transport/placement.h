@@ -1,3 +1,7 @@
+// Room comm/transport: moves the messages of ranks: threads of a process, MPI, NCCL, TCP. comm/launch calls
+// it to connect ranks, collectives through the table of functions in comm/group.h.
+// The room knows bytes, hosts and GPUs. It knows no model, and not who started the ranks.
+//
 // Where the ranks of a job are: hosts, cores, GPUs.
 #pragma once
 #include <sched.h>

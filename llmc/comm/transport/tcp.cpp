@@ -81,6 +81,8 @@ constexpr Transport tcp_transport = {
     .finish_send = tcp_finish_send, .recv = tcp_recv, .sums_natively = sums_in_order,
     .native_all_reduce = {}, .needs_staging = true};
 
+void tcp_abandon() { tcp_links.clear(); }
+
 void tcp_end() {
     end_links(tcp_links);
     tcp_links.clear();

@@ -35,6 +35,8 @@ struct TcpDoor {
 // Listens at the address from which the rank reaches rank 0. Exit code 78 where rank 0 has no address that
 // others can reach.
 TcpDoor tcp_listen(const Rendezvous& r);
+// The same at an address of this host; exit code 78 where it is none.
+TcpDoor tcp_listen_at(const std::string& address, const std::string& secret);
 
 // All ranks together: connects the groups of this rank's mesh. endpoints: of all ranks. Exit code 75 if ranks
 // do not connect in time.
@@ -42,5 +44,7 @@ void tcp_begin(const TcpDoor& door, RankMesh& ranks, const MeshShape& shape,
                const std::vector<TcpEndpoint>& endpoints);
 // After a barrier of all ranks: closing connections are no error any more.
 void tcp_end();
+// Forgets the connections of a generation that is over.
+void tcp_abandon();
 
 }  // namespace transport

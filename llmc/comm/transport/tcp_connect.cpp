@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "llmc/base/check.h"
+#include "llmc/base/guard/generation.h"
 #include "llmc/base/guard/wait.h"
 #include "llmc/base/host/machine.h"
 #include "llmc/base/sha256.h"
@@ -101,8 +102,8 @@ void Connecting::late() const {
     for (const Link* l : tcp_links)
         if (l->socket.fd < 0 && missing.size() < 60)
             missing += fmt::format("{}{} on {}", missing.empty() ? "" : ", ", l->peer, l->host);
-    fatal(kExitRestart, __FILE__, __LINE__, "ranks did not connect to rank {} within {:g} s: {}", own,
-          start_patience(), missing);
+    lose_rank(__FILE__, __LINE__, fmt::format("ranks did not connect to rank {} within {:g} s: {}", own,
+                                              start_patience(), missing));
 }
 
 // Short pieces leave at once. A host that vanishes closes no connection: after a minute without an answer the
@@ -133,8 +134,8 @@ void Connecting::call(Link& l, int group) {
     std::copy_if(to.ports.begin(), to.ports.end(), std::back_inserter(ports), [](uint16_t p) { return p; });
     std::vector<Socket> found = connect_to(to.address, ports, until);
     if (found.empty())
-        fatal(kExitRestart, __FILE__, __LINE__, "rank {} does not answer at {}, port {}", l.peer, to.address,
-              to.ports[0]);
+        lose_rank(__FILE__, __LINE__, fmt::format("rank {} does not answer at {}, port {}", l.peer,
+                                                  to.address, to.ports[0]));
     l.socket = std::move(found.front());
     const Hello hello = spoken(l.peer, group);
     if (!l.socket.send_all(&hello, sizeof hello, until)) late();
@@ -147,8 +148,8 @@ void Connecting::await_answers(int group) {
         Hello answer;
         if (!l->socket.recv_all(&answer, sizeof answer, until) || answer.claim.from != l->peer ||
             answer.claim.group != group || !is_proved(answer))
-            fatal(kExitRestart, __FILE__, __LINE__, "rank {} on {} does not answer as a rank of this job",
-                  l->peer, l->host);
+            lose_rank(__FILE__, __LINE__, fmt::format("rank {} on {} does not answer as a rank of this job",
+                                                      l->peer, l->host));
         finish(*l, answer.claim.reads);
     }
 }
@@ -209,22 +210,17 @@ static void raise_limit_of_files() {
 // Also Linux's security module Yama then lets processes of the same user read this rank's memory.
 static void let_others_read() { prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); }
 
-TcpDoor tcp_listen(const Rendezvous& r) {
+static TcpDoor door_of(Listeners listeners, const std::string& address, const std::string& secret) {
     TcpDoor door;
     TcpEndpoint& e = door.endpoint;
-    const std::string address = r.rank == 0 ? r.host : own_address_towards(r.host);
-    door.listeners = r.rank == 0 ? listen_as_rank_0(r, {0}) : listen_at(address, {0});
-    CHECK_INPUT(!door.listeners.sockets.empty() && address.size() < sizeof e.address,
-                "rank {} cannot listen at {}, from where it reaches rank 0 at {}: set MASTER_ADDR to an "
-                "address of rank 0 that every rank reaches",
-                r.rank, address, r.host);
+    door.listeners = std::move(listeners);
     for (size_t i = 0; i < std::min(e.ports.size(), door.listeners.sockets.size()); i++)
         e.ports[i] = port_of(door.listeners.sockets[i]);
     host_name().copy(e.host, sizeof e.host - 1);
     address.copy(e.address, sizeof e.address - 1);
     memcpy(e.boot, own_placement(false).boot, sizeof e.boot);
     e.process = getpid();
-    door.secret = r.secret;
+    door.secret = secret;
     door.mark = std::make_unique<uint64_t>();
     CHECK(getrandom(door.mark.get(), sizeof *door.mark, 0) == sizeof *door.mark &&
               getrandom(e.nonce.data(), e.nonce.size(), 0) == ssize_t(e.nonce.size()),
@@ -232,6 +228,23 @@ TcpDoor tcp_listen(const Rendezvous& r) {
     e.mark = *door.mark;
     e.mark_address = reinterpret_cast<uint64_t>(door.mark.get());
     return door;
+}
+
+TcpDoor tcp_listen(const Rendezvous& r) {
+    const std::string address = r.rank == 0 ? r.host : own_address_towards(r.host);
+    Listeners listeners = r.rank == 0 ? listen_as_rank_0(r, {0}) : listen_at(address, {0});
+    CHECK_INPUT(!listeners.sockets.empty() && address.size() < sizeof TcpEndpoint().address,
+                "rank {} cannot listen at {}, from where it reaches rank 0 at {}: set MASTER_ADDR to an "
+                "address of rank 0 that every rank reaches",
+                r.rank, address, r.host);
+    return door_of(std::move(listeners), address, r.secret);
+}
+
+TcpDoor tcp_listen_at(const std::string& address, const std::string& secret) {
+    Listeners listeners = listen_at(address, {0});
+    CHECK_INPUT(!listeners.sockets.empty() && address.size() < sizeof TcpEndpoint().address,
+                "this rank cannot listen at {}, the address of its agent", address);
+    return door_of(std::move(listeners), address, secret);
 }
 
 // A group's links, not connected yet.

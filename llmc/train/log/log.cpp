@@ -17,6 +17,7 @@
 #include "llmc/base/json/json.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/terminal.h"
+#include "llmc/comm/agents/member.h"
 #include "llmc/io/files/rows.h"
 #include "llmc/train/log/run_header.h"
 #include "llmc/train/save/recover.h"
@@ -28,7 +29,7 @@ inline namespace logs {
 RunLog::RunLog(const Config& cfg)
     : start_(seconds_now()), writes_(context.rank == 0) {
     if (!writes_) return;
-    check_run_dir(cfg);
+    if (!member() || !member()->regroups()) check_run_dir(cfg);
     sinks_ = sinks_of(cfg);
     for (const char* name : {"/metrics.jsonl", "/checkpoints.jsonl", "/evals.jsonl"})
         if (const std::string reason = try_own_file(cfg.run.dir + name); !reason.empty())
@@ -77,13 +78,15 @@ void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& 
     const int error = end_last_row(posix_disk(), metrics);
     CHECK_INPUT(error == 0, "cannot write {}: {}", metrics, reason_of(error));
     // an evaluation alone does not change the run
-    const bool trains = origin.empty() || cfg_.train.steps > 0;
-    if (trains) cut(origin.empty() ? -1 : state.step, state.rollbacks);
+    const bool in_memory = member() && member()->restores(), anew = origin.empty() && !in_memory;
+    const bool trains = anew || cfg_.train.steps > 0;
+    if (trains) cut(anew ? -1 : state.step, state.rollbacks);
     const Measured facts[] = {{"params", double(info.params)}, {"world", info.world},
                               {"plan_bytes", double(info.plan_bytes)}};
     to_sinks({.event = "start", .step = state.step, .figures = facts});
+    const bool fresh = lseek(file_.fd, 0, SEEK_END) == 0, regroups = member() && member()->regroups();
+    if (regroups && !fresh) return regroup(state.step);
     if (trains || !file_exists(cfg_.run.dir + "/config.json")) write_config(cfg_);
-    const bool fresh = lseek(file_.fd, 0, SEEK_END) == 0;
     JsonLine row(fresh ? "start" : "resume");
     if (!fresh) row.add("step", state.step);
     write(row.add("params", info.params)
@@ -97,6 +100,7 @@ void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& 
               .str());
     print_header(cfg_, info_, origin);
     fflush(stdout);
+    if (regroups) regroup(state.step);
 }
 
 // A finished run was started again.
@@ -163,6 +167,7 @@ void RunLog::note_rate(const StepFigures& r) {
 
 void RunLog::train(const StepFigures& r) {
     if (!writes_) return;
+    end_regroup();
     write(figures("train", r.step, filed_values(r), !r.finite).str());
     const int64_t every = std::max<int64_t>(1, cfg_.log.every);
     const bool due = r.step % every == 0 || r.step == cfg_.train.steps || !r.finite;

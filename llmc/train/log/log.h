@@ -62,6 +62,7 @@ private:
     bool failed_ = false;                   // a row could not be written, and a warning is printed
     StepLines lines_;
     bool mfu_noted_ = false;
+    struct Regroup { int64_t from; double lost_at; bool pending; } regroup_ = {};      // of run.elastic
 
     void write(const std::string& line);
     void cut(int64_t step, int64_t rollbacks);          // files end with this step; -1: are empty
@@ -70,6 +71,8 @@ private:
     JsonLine figures(std::string_view event, int64_t step, const std::vector<Measured>& values,
                      bool skipped = false) const;
     void note_rate(const StepFigures& r);
+    void regroup(int64_t step);
+    void end_regroup();
 };
 
 }  // namespace logs

@@ -6,7 +6,7 @@
 
 #include "llmc/base/config/sharding.h"
 #include "llmc/base/context.h"
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/train/log/step_meter.h"
 #include "llmc/train/run/distinct_stages.h"
 #include "llmc/train/run/run_memory.h"

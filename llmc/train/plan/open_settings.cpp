@@ -3,7 +3,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/guard/launcher.h"
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/train/plan/planned.h"
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/save/resume.h"

@@ -8,7 +8,7 @@
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/base/guard/launcher.h"
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/train/plan/planned.h"
 #include "llmc/train/plan/print.h"
 #include "llmc/train/run/distinct_stages.h"

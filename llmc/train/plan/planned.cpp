@@ -7,7 +7,7 @@
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/base/guard/launcher.h"
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/train/run/run_memory.h"
 
 namespace PRECISION::inline plans {

@@ -7,7 +7,7 @@
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/base/progress.h"
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/comm/votes.h"
 #include "llmc/ops/timeline.h"
 #include "llmc/train/price/measured_step.h"

@@ -1,7 +1,7 @@
 // Micro-batches that fit in memory, on every rank of a mesh.
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/train/run/distinct_stages.h"
 #include "llmc/train/run/run_memory.h"
 #include "llmc/comm/votes.h"

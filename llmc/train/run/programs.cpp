@@ -15,7 +15,7 @@
 #include "llmc/base/guard/launcher.h"
 #include "llmc/base/guard/wait.h"
 #include "llmc/io/text/chat.h"
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/train/save/checkpoint.h"
 #include "llmc/train/run/run_memory.h"
 #include "llmc/train/run/run_data.h"

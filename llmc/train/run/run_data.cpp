@@ -200,4 +200,10 @@ std::string RunData::describe_rows() const {
     return text;
 }
 
+std::unique_ptr<Loader> open_loader(const Config& cfg, const RunData& data, const Position& dp,
+                                    int64_t sample) {
+    if (cfg.train.steps == 0) return nullptr;
+    return std::make_unique<Loader>(data.train, cfg.train.micro_batch, uint64_t(sample), dp.index, dp.size);
+}
+
 }  // namespace runs

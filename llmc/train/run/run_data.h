@@ -1,5 +1,6 @@
 // The input of a run: tokenizer and sets of tokens, opened and validated, with one vocabulary.
 #pragma once
+#include <memory>
 #include <optional>
 
 #include "llmc/base/disk/files.h"
@@ -7,6 +8,7 @@
 #include "llmc/io/text/tokenizer.h"
 #include "llmc/train/data/contents.h"
 #include "llmc/train/data/dataset.h"
+#include "llmc/train/data/loader.h"
 #include "llmc/train/save/save.h"
 #include "llmc/train/score/task.h"
 
@@ -29,6 +31,9 @@ struct RunData {
 
 // Rank 0 of `ranks` first: errors of the data are reported once.
 RunData open_run_data(const Config& cfg, const Axis& ranks = {});
+// This rank's micro-batches from a sample on; null: the run does not train. REQUIRES: data outlives it.
+std::unique_ptr<Loader> open_loader(const Config& cfg, const RunData& data, const Position& dp,
+                                    int64_t sample);
 
 // The first ids of a text of --generate: BOS where the tokenizer adds BOS, then the prompt. If empty:
 // end-of-text, the beginning of a document.

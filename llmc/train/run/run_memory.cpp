@@ -3,7 +3,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/comm/transport/nccl_blocks.h"
 #include "llmc/model/gpu_sizes.h"
 #include "llmc/model/rotary_table.h"
@@ -237,7 +237,7 @@ void Model::allocate() {
     if (scorer) scorer->ready();
 }
 
-// The next meeting of these ranks is after their memory is freed (comm/transport/launch.cpp).
+// The next meeting of these ranks is after their memory is freed (comm/launch/launch.cpp).
 Model::~Model() {
     if (allocated) comm::idle_barrier();
 }

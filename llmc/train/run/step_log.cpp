@@ -59,7 +59,7 @@ void StepLog::count(const StepFigures& r, const Step& s) {
     wrong = Wrong{s.step, s.sample};
 }
 
-void StepLog::advance(std::optional<Loader>& loader) {
+void StepLog::advance(Loader* loader) {
     if (wrong && loader) roll_back(*loader);
     else state.advance(model.pipeline.batch_rows, cfg.model.context);
 }

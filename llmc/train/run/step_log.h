@@ -35,7 +35,7 @@ struct StepLog {
     bool catches_up(Signals& asked);
     // Moves `state` on by a step. After a step too many in trouble, restores an image, and moves the loader
     // past the data of the trouble. Steps that began meanwhile leave no trace. All ranks together.
-    void advance(std::optional<Loader>& loader);
+    void advance(Loader* loader);      // null: the run does not train
     // write()'s `left` for a running step: 1 on a GPU, 0 where the device is the host.
     static size_t late() { return ops::reached_by_host() ? 0 : 1; }
 

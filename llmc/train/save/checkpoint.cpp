@@ -35,6 +35,14 @@ Checkpoint::Checkpoint(const Config& c, Shards& held, Votes& v, std::byte* const
 // ---------------------------------------------------------------------------------------------------------
 // loading
 
+// The step, if run.dir has its checkpoint, else -1. All ranks agree.
+int64_t Checkpoint::saved_here(const Origin& origin, int64_t step) const {
+    const std::string folder = cfg.run.dir + "/step_" + std::to_string(step);
+    const bool there = origin.bytes_of ? mesh.rank == 0 && file_exists(folder + "/" + kManifest)
+                                       : origin.folder == folder;
+    return any_of(mesh.world, there) ? step : -1;
+}
+
 RunState Checkpoint::load_or_init(const std::optional<Origin>& origin, const Contents& contents) {
     phase(Phase::Load, 0);
     if (!origin) {
@@ -50,8 +58,9 @@ RunState Checkpoint::load_or_init(const std::optional<Origin>& origin, const Con
     // which begin as zeros; those of another optimizer do not fit
     const bool moments = cfg.train.steps > 0 && origin->manifest.step > 0 &&
                          origin->settings.optimizer.kind == cfg.optimizer.kind;
-    restore(shards, checkpoint_state(origin->folder, origin->manifest), moments);
-    newest = origin->folder;
+    restore(shards, origin->bytes_of ? saved_state(origin->folder, origin->manifest.pieces, origin->bytes_of)
+                                     : checkpoint_state(origin->folder, origin->manifest), moments);
+    newest = origin->bytes_of ? "" : origin->folder;
     run = origin->manifest.run;
     const std::string manifest = origin->folder + "/" + kManifest;
     RunState state = origin->state();
@@ -61,7 +70,7 @@ RunState Checkpoint::load_or_init(const std::optional<Origin>& origin, const Con
     CHECK_INPUT(state.step <= cfg.train.steps || cfg.train.steps == 0, "{} is of step {}, beyond "
                 "train.steps = {}", origin->folder, state.step, cfg.train.steps);
     if (cfg.train.steps == 0) state.evaluated = state.sampled = false;     // only evaluates and samples
-    if (origin->folder == cfg.run.dir + "/step_" + std::to_string(state.step)) saved = state.step;
+    saved = saved_here(*origin, state.step);
     // a crash may have come before
     if (saved >= 0 && cfg.train.steps > 0 && mesh.rank == 0) saver.prune(cfg.run.dir);
     return state;
@@ -94,6 +103,20 @@ static std::string mesh_json(const Config& cfg, const Mesh& mesh) {
     return sizes.add("zero", cfg.parallel.zero).str();
 }
 
+Manifest Checkpoint::manifest() const {
+    Manifest m;
+    m.run = run;
+    m.config = to_json(cfg);
+    m.mesh = mesh_json(cfg, mesh);
+    return m;
+}
+
+std::string Checkpoint::state_text(const RunState& state) const {
+    RunState now = state;
+    now.seed = cfg.run.seed;
+    return to_json(now);
+}
+
 SaveJob Checkpoint::job(const RunState& state) const {
     SaveJob j{.place = {.run_dir = cfg.run.dir, .step = state.step, .attempt = 0}, .pieces = share.pieces,
               .data = share.data(shards), .total_bytes = total_bytes, .manifest = {}, .extras = {},
@@ -107,13 +130,9 @@ SaveJob Checkpoint::job(const RunState& state) const {
         }
         ops::finish_copies();               // also those of the last update
     }
-    j.manifest.run = run;
+    j.manifest = manifest();
     j.manifest.step = state.step;
-    j.manifest.config = to_json(cfg);
-    j.manifest.mesh = mesh_json(cfg, mesh);
-    RunState now = state;
-    now.seed = cfg.run.seed;
-    j.manifest.state = to_json(now);
+    j.manifest.state = state_text(state);
     j.extras.push_back({"config.json", shared_text(to_json(cfg) + "\n")});
     j.extras.insert(j.extras.end(), tokenizer_files.begin(), tokenizer_files.end());
     return j;

@@ -63,12 +63,16 @@ struct Checkpoint {
     void poll() { report(saver.poll(), false); }
     void finish() { report(saver.finish(), false); }        // the same, but waits for a running save
 
+    Manifest manifest() const;       // what all steps have alike: without files, pieces, step and state
+    std::string state_text(const RunState& state) const;
+
 private:
     bool asked_ = false;             // and not yet saved
     bool late_ = false;              // a save fell due in trouble
     int64_t begun_ = -1;             // step of the last save that began
     uint64_t skipped_ = 0;           // saves that fell due during another
     SaveJob job(const RunState& state) const;
+    int64_t saved_here(const Origin& origin, int64_t step) const;
     void report(const std::optional<Saver::Outcome>& outcome, bool last);
 };
 

@@ -112,7 +112,7 @@ RunState Origin::state() const {
     return state;
 }
 
-static Origin origin_of(const std::string& folder, Manifest manifest) {
+Origin origin_of(const std::string& folder, Manifest manifest) {
     Config settings = settings_of(manifest, folder);
     return {folder, std::move(manifest), std::move(settings)};
 }

@@ -1,9 +1,11 @@
 // Whether a run starts anew or resumes, and from which checkpoint.
 #pragma once
+#include <functional>
 #include <optional>
 #include <string>
 
 #include "llmc/base/config/config.h"
+#include "llmc/base/numbers/interval.h"
 #include "llmc/comm/axis.h"
 #include "llmc/io/files/disk.h"
 #include "llmc/io/files/manifest.h"
@@ -17,8 +19,13 @@ struct Origin {
     std::string folder;
     Manifest manifest;
     Config settings;                                // of the run that saved it, resolved
+    // Of images in memory: the address of some bytes of a piece, valid until the next call. Null: of files.
+    std::function<const std::byte*(const SavedPiece& p, Interval bytes)> bytes_of = nullptr;
     RunState state() const;
 };
+
+// folder: a name for messages. Ends with exit code 78 where the manifest's settings are none.
+Origin origin_of(const std::string& folder, Manifest manifest);
 
 // By checkpoint.resume: the newest checkpoint of run.dir that passes verification, a named folder, or none.
 // Damaged checkpoints are printed and set aside; exit code 79 if checkpoints existed and none is left. A

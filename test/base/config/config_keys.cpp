@@ -12,7 +12,7 @@ using std::string;
 TEST(keys_are_those_of_the_interface) {
     std::stringstream table(
         "about run.dir run.seed run.device run.precision run.products run.threads run.hang_timeout "
-        "run.sniff run.check_every run.replay_every "
+        "run.sniff run.check_every run.replay_every run.elastic run.slots run.min_ranks "
         "model.layers model.heads model.channels model.context model.vocab model.init "
         "model.norm model.norm_gain model.norm_eps model.bias model.position "
         "model.rope_theta model.rope_still model.qk_norm model.qk_gain model.attention_scale model.window "

@@ -12,7 +12,7 @@
 #include "llmc/base/guard/obituary.h"
 #include "llmc/base/guard/supervisor.h"
 #include "llmc/base/guard/launcher.h"
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/comm/transport/mpi.h"
 #include "llmc/comm/rendezvous/socket.h"
 #include "llmc/io/files/manifest.h"

@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "llmc/base/progress.h"
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/train/run/run_data.h"
 #include "test/shards.h"
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/train/plan/estimate.h"
 #include "llmc/train/price/step_time.h"
 #include "llmc/train/run/run_memory.h"

@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/train/plan/estimate.h"
 #include "test/tiny.h"
 

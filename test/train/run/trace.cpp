@@ -7,7 +7,7 @@
 #include "llmc/base/progress.h"
 #include "llmc/comm/clocks.h"
 #include "llmc/comm/texts.h"
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/train/run/run_memory.h"
 #include "test/ranks.h"
 

@@ -1,7 +1,7 @@
 // Evaluations, texts and scores of tasks: what is walked is what is then done, and what warm-ups know of.
 #include <cstring>
 
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/train/run/generate.h"
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/score/scores.h"

@@ -2,7 +2,7 @@
 #include <filesystem>
 
 #include "llmc/base/disk/files.h"
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/train/save/checkpoint.h"
 #include "test/tiny.h"
 

@@ -250,7 +250,7 @@ static std::string loop_of(size_t left) {
     log.start(t.cfg, {}, "", state);
     StepLog step_log(t.cfg, {}, t.model, log, state);
     Signals asked;
-    for (;; step_log.advance(loader)) {
+    for (;; step_log.advance(&*loader)) {
         const int64_t step = state.step;
         const bool last = step >= cfg.train.steps;
         if ((last || checkpoint.due(step)) && !step_log.catches_up(asked)) continue;

@@ -9,7 +9,7 @@
 #include "llmc/base/context.h"
 #include "llmc/base/disk/files.h"
 #include "llmc/base/guard/progress_page.h"
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/comm/votes.h"
 #include "llmc/train/save/run_folder.h"
 #include "test/faulty_disk.h"

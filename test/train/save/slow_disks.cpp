@@ -5,7 +5,7 @@
 
 #include <future>
 
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/comm/transport/mpi.h"
 #include "llmc/model/layout.h"
 #include "llmc/train/save/resume.h"

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <mutex>
 
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/train/save/checkpoint.h"
 #include "llmc/train/save/formats/formats.h"
 #include "test/tiny.h"

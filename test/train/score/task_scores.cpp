@@ -1,5 +1,5 @@
 // Scores of requests against the whole forward of training, one sequence at a time, and on every mesh.
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "llmc/train/score/scores.h"
 #include "test/lattice_point.h"
 

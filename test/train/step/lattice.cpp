@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "test/lattice_point.h"
 #include "test/own_processes.h"
 

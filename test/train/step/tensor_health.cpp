@@ -4,7 +4,7 @@
 #include <cstring>
 #include <map>
 
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "test/lattice_point.h"
 
 namespace PRECISION {

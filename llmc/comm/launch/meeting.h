@@ -6,7 +6,7 @@
 #include "llmc/base/config/config.h"
 #include "llmc/comm/transport/mpi.h"
 
-inline namespace transport {
+inline namespace launching {
 
 bool has_mpi();
 bool has_nccl();
@@ -36,4 +36,4 @@ bool goes_over_nccl(const ParallelConfig& p);
 enum class Carrier { None, Threads, Nccl, Mpi, Tcp };
 Carrier carrier_of(const Config& cfg);
 
-}  // namespace transport
+}  // namespace launching

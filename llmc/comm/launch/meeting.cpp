@@ -1,4 +1,4 @@
-#include "llmc/comm/transport/meeting.h"
+#include "llmc/comm/launch/meeting.h"
 
 #include <dlfcn.h>
 
@@ -18,7 +18,7 @@
 #include "llmc/comm/same_settings.h"
 #include "llmc/comm/transport/nccl.h"
 
-inline namespace transport {
+inline namespace launching {
 
 bool has_mpi() { return !mpi_library().empty(); }
 bool has_nccl() { return !nccl_library().empty(); }
@@ -164,4 +164,4 @@ Carrier carrier_of(const Config& cfg) {
                                                    : carrier_of_gpus(p, processes);
 }
 
-}  // namespace transport
+}  // namespace launching

@@ -1,17 +1,11 @@
-// Room comm/transport: starts ranks and moves their messages: threads of a process, MPI, NCCL, TCP.
-// main() calls run_ranks(); collectives arrive through the table of functions in comm/group.h.
-// The room knows bytes, hosts and GPUs. It knows no model.
+// Room comm/launch: from one process, the processes of a launcher, or an agent's ranks, to ranks with a mesh.
+// main() calls run_ranks(). The room knows processes, hosts and settings of the mesh. It knows no model.
 //
-// From one process, or the processes of mpirun, to ranks with a mesh.
+// Which transport connects the ranks follows from parallel.transport, the launcher and the build.
 #pragma once
-#include <functional>
+#include "llmc/comm/launch/run_rank.h"
 
-#include "llmc/base/config/config.h"
-#include "llmc/comm/mesh.h"
-
-inline namespace transport {
-
-using RankBody = std::function<int(Config, const Mesh&)>;
+inline namespace launching {
 
 // Runs body on every rank of this process, on the mesh of cfg.parallel, and returns the largest exit code.
 // Settings that differ between ranks, or do not fit the mesh, end in exit code 78 before any rank runs. task:
@@ -32,4 +26,4 @@ bool is_described(const Mesh& mesh);        // a mesh of several ranks from desc
 // Ranks of a single process: parallel.ranks, at least 1.
 int planned_ranks(const ParallelConfig& p);
 
-}  // namespace transport
+}  // namespace launching

@@ -1,6 +1,4 @@
-#include "llmc/comm/transport/launch.h"
-
-#include <omp.h>
+#include "llmc/comm/launch/launch.h"
 
 #include <algorithm>
 #include <atomic>
@@ -17,65 +15,23 @@
 #include "llmc/base/guard/wait.h"
 #include "llmc/base/host/start_thread.h"
 #include "llmc/base/host/version.h"
-#include "llmc/comm/transport/meeting.h"
+#include "llmc/comm/agents/member.h"
+#include "llmc/comm/launch/elastic.h"
+#include "llmc/comm/launch/meeting.h"
 #include "llmc/comm/mesh.h"
 #include "llmc/comm/transport/mpi.h"
 #include "llmc/comm/transport/nccl.h"
 #include "llmc/comm/staging.h"
 #include "llmc/comm/transport/placement.h"
+#include "llmc/comm/launch/run_rank.h"
 #include "llmc/comm/transport/tcp.h"
 #include "llmc/comm/transport/threads.h"
 
-inline namespace transport {
+inline namespace launching {
 
 int planned_ranks(const ParallelConfig& p) { return std::max(p.ranks, 1); }
 
 bool is_described(const Mesh& mesh) { return mesh.world.size > 1 && !mesh.world.group->transport->start; }
-
-static Placements placements_over(const Mesh& mesh) {
-    const Placement own = own_placement(false);
-    Placements placements(size_t(mesh.world.size), own);
-    mesh.world.all_gather(reinterpret_cast<std::byte*>(placements.data()),
-                          reinterpret_cast<const std::byte*>(&own), sizeof own);
-    return placements;
-}
-
-// Makes the team of OpenMP's threads of a rank, and returns its size. libgomp ends the program where a thread
-// cannot be made: the size is found out first, and the threads stay.
-static int make_team(int wanted) {
-    static std::mutex one_at_a_time;            // ranks of this process
-    static std::atomic<bool> said = false;
-    constexpr int kBeside = 2;                  // threads that read tokens and save
-    std::lock_guard lock(one_at_a_time);
-    const int possible = wanted > 1 ? possible_threads(wanted + kBeside) : wanted + kBeside;
-    const int threads = std::max(1, possible - kBeside);
-    if (threads < wanted && !said.exchange(true))
-        warning("{} instead of run.threads = {}: {}", counted(threads, "thread"), wanted,
-                no_thread());
-    int made = 0;
-    #pragma omp parallel num_threads(threads)
-    #pragma omp atomic
-    made++;
-    return made;
-}
-
-static void print_placements(const Config& cfg, const Placements& placements, const Hosts& hosts) {
-    if (placements.size() > 1) print_table(cfg, placements, hosts);
-    for (const std::string& line : placement_warnings(cfg, placements, hosts)) warning("{}", line);
-}
-
-// Runs a rank on its mesh.
-static int run_rank(Config cfg, const Mesh& mesh, const Placements& placements, const RankBody& body) {
-    context.rank = mesh.rank;
-    const Hosts hosts = hosts_of(placements);
-    if (mesh.rank == 0 && !context.throw_on_fatal) print_placements(cfg, placements, hosts);
-    // a GPU's memory is its rank's
-    context.host_ranks = placements[size_t(mesh.rank)].gpus ? 1 : hosts.host(mesh.rank).ranks;
-    if (!cfg.run.threads) cfg.run.threads = threads_of_rank(placements, hosts, mesh.rank);
-    context.threads = cfg.run.threads = make_team(cfg.run.threads);
-    omp_set_num_threads(context.threads);
-    return body(cfg, mesh);
-}
 
 // Runs a rank over NCCL, when the placements of the ranks are known.
 static int run_gpu_rank(const Config& cfg, RankMesh& ranks, Placements placements, const NcclId& id,
@@ -241,6 +197,7 @@ static int run_gpus(const Config& cfg, const RankBody& body) {
 }
 
 int run_ranks(const Config& cfg, const RankBody& body, const std::string& task) {
+    if (member()) return run_elastic(cfg, body);
     context.rank = launcher().rank;
     const Carrier carrier = carrier_of(cfg);
     check_processes(cfg, task);
@@ -287,4 +244,4 @@ std::unique_ptr<RankMesh> described_stage(const ParallelConfig& p, int ranks, in
     return described_mesh(p, ranks, stage * stride_of(mesh_shape(p, ranks), kPp));
 }
 
-}  // namespace transport
+}  // namespace launching

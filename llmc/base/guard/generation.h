@@ -1,0 +1,27 @@
+// Generations of a job with run.elastic: the ranks that train together until one of them is lost. Those that
+// live end their generation by the exception Lost, and join the next.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "llmc/base/check.h"
+
+inline namespace guard {
+
+// In the environment of a rank: the descriptor of its channel to the agent.
+inline constexpr const char* kAgentVariable = "TRAIN_GPT_AGENT";
+
+// Thrown by waits, and caught by the loop over generations (comm/launch/elastic.h).
+struct Lost {};
+
+// Of this rank, from 1 on; 0: a lost rank ends the job.
+inline thread_local int64_t own_generation = 0;
+
+// Called again and again by the waits of this rank: throws Lost when the agent has stopped the generation,
+// except while an exception is under way.
+void look_for_stop();
+
+// Another rank does not answer any more: ends the generation, or the job with exit code 75 and the message.
+[[noreturn]] void lose_rank(const char* file, int line, const std::string& message);
+
+}  // namespace guard

@@ -1,0 +1,67 @@
+// Images of the state of ranks, in the memory of an agent: of its own ranks, in files without a name that the
+// rank shares (two images in turn: one is whole while the other is written), and copies of another agent's.
+//
+// An image is bytes, the head that describes them, and the state of the run. An image is there once its rank
+// has said Commit, or the other agent PushDone: a torn image is never there.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "llmc/comm/agents/channel.h"
+
+inline namespace agents {
+
+// The two images of a rank in one generation.
+struct RankImages {
+    ImageSpace space = {};
+    std::string head;
+    std::byte* memory = nullptr;                // of both
+    bool own = false;                           // of a rank of this agent
+    struct Half {
+        int64_t step = -1;                      // -1: not there
+        std::string state;
+    } halves[2];
+
+    RankImages() = default;
+    RankImages(const RankImages&) = delete;
+    ~RankImages();
+    // The place of a step's image.
+    Half& half(int64_t step) { return halves[step % 2]; }
+    std::byte* at(int64_t step) { return memory + size_t(step % 2) * space.bytes; }
+};
+
+struct ImageStore {
+    // Maps the file of a rank's process. false: the process is gone.
+    bool add(const ImageSpace& space, int process, std::string head);
+    bool add_copy(const ImageSpace& space, std::string head);       // false: no memory
+    bool write(const ImagePart& part, std::string_view data);       // into a copy. false: beyond it
+    void commit(const ImageStep& s, std::string state);
+
+    std::vector<Held> held() const;
+    RankImages* find(int64_t generation, int rank);
+    // Answers FetchHead and Fetch. false: no such image.
+    bool answer(MessageChannel& to, const Message& asked);
+    void drop_before(int64_t generation);
+
+private:
+    std::map<std::pair<int64_t, int>, std::unique_ptr<RankImages>> images_;     // by generation and rank
+};
+
+// Sends copies of images to another agent, a piece at a time, the newest of each rank alone.
+struct ImageSender {
+    AgentCall call;
+    Source to = {};
+
+    void add(const ImageStep& s);               // an image that was committed
+    void advance(ImageStore& store);            // sends as much as the connection takes
+    void reset();                               // the channel is another, or closed
+
+private:
+    struct Item { ImageStep step; uint64_t sent = 0; };
+    std::vector<Item> queue_;
+    std::map<std::pair<int64_t, int>, bool> begun_;
+};
+
+}  // namespace agents

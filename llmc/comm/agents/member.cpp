@@ -1,0 +1,160 @@
+#include "llmc/comm/agents/member.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <limits>
+#include <new>
+
+#include "llmc/base/check.h"
+#include "llmc/base/context.h"
+#include "llmc/base/guard/generation.h"
+#include "llmc/base/guard/obituary.h"
+#include "llmc/base/guard/progress_page.h"
+
+inline namespace agents {
+
+static constexpr double kForever = std::numeric_limits<double>::infinity();
+
+Membership* member() {
+    static const std::unique_ptr<Membership> own = [] {
+        const char* const text = getenv(kAgentVariable);
+        auto m = text ? std::make_unique<Membership>() : nullptr;
+        if (m) m->agent = MessageChannel(Socket(atoi(text)));
+        return m;
+    }();
+    return own.get();
+}
+
+// The agent has ended, or ends the job.
+[[noreturn]] static void leave(int code) {
+    ends_on_purpose();
+    _exit(code);
+}
+
+void Membership::await_plan() {
+    close_images();
+    own_generation = 0;
+    agent.send(Say::Ready);
+    for (;;) {
+        const std::optional<Message> m = agent.await("a plan of the agents", kForever, true);
+        if (!m) leave(kExitRestart);
+        if (m->kind == Say::End) leave(m->head<int32_t>());
+        if (m->kind != Say::Plan) continue;
+        seated = m->head<Seated>();
+        plan = plan_of(m->rest<Seated>());
+        if (progress_page->stopped >= plan.head.generation) {      // over already
+            agent.send(Say::Ready);
+            continue;
+        }
+        own_generation = plan.head.generation;
+        return;
+    }
+}
+
+std::vector<std::string> Membership::exchange_doors(const std::string& own) {
+    agent.send(Say::Door, DoorOf{plan.head.generation, seated.rank, 0}, own);
+    for (;;) {
+        const std::optional<Message> m = agent.await("the other ranks", kForever);
+        if (!m) leave(kExitRestart);
+        if (m->kind == Say::End) leave(m->head<int32_t>());
+        if (m->kind != Say::Go || m->head<Generation>().generation != plan.head.generation) continue;
+        std::vector<std::string> doors;
+        std::string_view rest = m->rest<Generation>();
+        for (uint32_t n; rest.size() >= sizeof n; rest.remove_prefix(n)) {
+            memcpy(&n, rest.data(), sizeof n);
+            rest.remove_prefix(sizeof n);
+            doors.emplace_back(rest.substr(0, n));
+        }
+        return doors;
+    }
+}
+
+void Membership::finish(int code) {
+    own_generation = 0;
+    agent.send(Say::Finished, Finish{plan.head.generation, seated.rank, code});
+    close_images();
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// images
+
+void Membership::close_images() {
+    if (images_) munmap(images_, 2 * image_bytes_);
+    if (file_ >= 0) close(file_);
+    images_ = nullptr;
+    file_ = -1;
+    committed_ = -1;
+}
+
+Membership::~Membership() { close_images(); }
+
+void Membership::open_images(uint64_t bytes, const std::string& head) {
+    close_images();
+    image_bytes_ = std::max<uint64_t>(bytes, 1);
+    file_ = memfd_create("train_gpt images", MFD_CLOEXEC);
+    void* memory = MAP_FAILED;
+    if (file_ >= 0 && ftruncate(file_, off_t(2 * image_bytes_)) == 0)
+        memory = mmap(nullptr, 2 * image_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    images_ = static_cast<std::byte*>(memory);
+    const ImageSpace space = {.generation = plan.head.generation, .world = plan.head.world,
+                              .rank = seated.rank, .bytes = image_bytes_, .file = file_, .unused = 0};
+    agent.send(Say::Images, space, head);
+}
+
+std::byte* Membership::image(int64_t step) const { return images_ + size_t(step % 2) * image_bytes_; }
+
+void Membership::commit(int64_t step, const std::string& state) {
+    committed_ = step;
+    agent.send(Say::Commit, ImageStep{plan.head.generation, step, seated.rank, 0}, state);
+}
+
+void Membership::await_safe() {
+    static constexpr Wait hasty = {.what = "a copy of the image on another node", .nap = 2e-4};
+    wait_until(hasty, [&] {
+        agent.flush();
+        return progress_page->safe_step >= committed_;
+    });
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// what agents hold
+
+HeldImages::HeldImages(const Membership& m) : plan_(m.plan), secret_(word_text(m.seated.secret)) {}
+
+MessageChannel& HeldImages::channel_of(int rank) {
+    static constexpr double kPatience = 20;
+    const Source& s = plan_.sources[size_t(rank)];
+    for (auto& [source, channel] : open_)
+        if (source.address == s.address && source.port == s.port) return channel;
+    const double until = seconds_now() + kPatience;
+    open_.emplace_back(s, call_agent(word_text(s.address), uint16_t(s.port), secret_, until));
+    return open_.back().second;
+}
+
+void HeldImages::ask(int rank, Say kind, const std::string& bytes) {
+    MessageChannel& c = channel_of(rank);
+    c.send(kind, bytes);
+    const std::optional<Message> m = c.await("an image of the state", seconds_now() + 60);
+    if (!m || m->kind != Say::Fetched)
+        lose_rank(__FILE__, __LINE__, fmt::format("the image of rank {} is gone with its agent", rank));
+    got_ = *m;
+}
+
+HeldImages::Head HeldImages::head(int rank) {
+    ask(rank, Say::FetchHead, bytes_of(ImageStep{plan_.head.from, plan_.head.step, rank, 0}));
+    const size_t length = std::min(size_t(got_.head<uint64_t>()), got_.rest<uint64_t>().size());
+    const std::string_view rest = got_.rest<uint64_t>();
+    return {std::string(rest.substr(0, length)), std::string(rest.substr(length))};
+}
+
+const std::byte* HeldImages::read(int rank, uint64_t at, uint64_t bytes) {
+    ask(rank, Say::Fetch, bytes_of(ImagePart{plan_.head.from, plan_.head.step, rank, 0, at, bytes}));
+    if (got_.bytes.size() != bytes)
+        lose_rank(__FILE__, __LINE__, fmt::format("the image of rank {} is of another size", rank));
+    return reinterpret_cast<const std::byte*>(got_.bytes.data());
+}
+
+}  // namespace agents

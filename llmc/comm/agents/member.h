@@ -1,0 +1,65 @@
+// A rank of an agent: how it hears plans, and where it keeps images of its state.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "llmc/comm/agents/channel.h"
+
+inline namespace agents {
+
+struct Membership {
+    MessageChannel agent;
+    GroupPlan plan;                              // of this generation
+    Seated seated = {};                     // of this rank in it
+
+    // Says that this rank waits, and waits for the next plan. Ends the process where the job ends.
+    void await_plan();
+    // Exchanges where the ranks of the plan listen. Throws Lost where the plan is over before all have.
+    std::vector<std::string> exchange_doors(const std::string& own);
+    void finish(int code);
+
+    bool restores() const { return plan.head.step >= 0; }
+    bool regroups() const { return plan.head.generation > 1; }
+
+    // ---- images of this rank's state: two of equal size, in memory that outlives this process
+
+    // Throws std::bad_alloc where there is no memory.
+    void open_images(uint64_t bytes, const std::string& head);
+    std::byte* image(int64_t step) const;           // its place, which the image two steps before had
+    void commit(int64_t step, const std::string& state);
+    void await_safe();                              // until the last commit survives the loss of this node
+
+    ~Membership();
+
+private:
+    std::byte* images_ = nullptr;
+    uint64_t image_bytes_ = 0;
+    int file_ = -1;
+    int64_t committed_ = -1;
+    void close_images();
+};
+
+// Of this process; null: it is no rank of an agent.
+Membership* member();
+
+// The images of the plan, of all ranks that kept them, read from the agents that hold them.
+struct HeldImages {
+    explicit HeldImages(const Membership& m);
+    // Head and state of a rank's image. Throws Lost where its agent has gone.
+    struct Head { std::string head, state; };
+    Head head(int rank);
+    // Bytes of a rank's image, valid until the next call.
+    const std::byte* read(int rank, uint64_t at, uint64_t bytes);
+
+private:
+    const GroupPlan plan_;
+    const std::string secret_;
+    std::vector<std::pair<Source, MessageChannel>> open_;
+    Message got_;
+    MessageChannel& channel_of(int rank);
+    void ask(int rank, Say kind, const std::string& bytes);
+};
+
+}  // namespace agents

@@ -1,0 +1,190 @@
+// run.elastic as a user has it: agents whose ranks die in every phase end with the bytes of a calm run.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "test/program.h"
+
+using namespace test;
+using std::string, std::vector;
+
+namespace {
+
+// An agent, and what it prints.
+struct Started {
+    pid_t id;
+    string log;
+
+    Started(const string& config, const string& args, const string& name, const string& environment = "")
+        : log(folder(name) + ".log") {
+        const string command = fmt::format("exec env {} ./train_gpt {} {} > {} 2>&1", environment, config,
+                                           args, log);
+        id = fork();
+        if (id == 0) {
+            execl("/bin/bash", "bash", "-c", command.c_str(), nullptr);
+            _exit(127);
+        }
+    }
+    Started(const Started&) = delete;
+    ~Started() { stop(SIGKILL); }
+    void stop(int signal) { if (id > 0) ::kill(id, signal); }
+    // The exit code; -1: it did not end in time.
+    int wait() {
+        int status = 0;
+        for (int i = 0; i < 6000; i++, usleep(10000)) {
+            if (waitpid(id, &status, WNOHANG) != id) continue;
+            id = 0;
+            return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        }
+        return -1;
+    }
+};
+
+string elastic_args(const string& run, const string& more) {
+    return "--run.dir=" + folder(run) + " --run.elastic=true --parallel.transport=tcp " + more;
+}
+
+void wait_for_rows(const string& run, const string& event, size_t count) {
+    for (int i = 0; i < 3000 && rows_of(run, event).size() < count; i++) usleep(10000);
+    EXPECT(rows_of(run, event).size() >= count, "%s: %zu rows of %s", run.c_str(), rows_of(run, event).size(),
+           event.c_str());
+}
+
+string hash_of(const string& run, int step) {
+    return test::run(fmt::format("cat {}/step_{}/*.safetensors | sha256sum", folder(run), step)).out;
+}
+
+// Rows of training and validation, without times and what was lost.
+string figures(const string& run) {
+    string text;
+    for (const json& row : rows_of(run))
+        for (const char* key : {"loss", "norm", "tokens"})
+            if (row.contains(key) && (row["event"] == "train" || row["event"] == "val"))
+                text += fmt::format("{} {} {} {}\n", row["event"].dump(), row["step"].dump(), key,
+                                    row[key].dump());
+    return text;
+}
+
+string config_of(const string& name, int steps = 6) {
+    return tiny_program_config(name, {{"run", {{"precision", "bf16"}}}, {"model", {{"layers", 4}}},
+                                      {"train", {{"steps", steps}, {"batch_tokens", 256},
+                                                 {"micro_batch", 1}}},
+                                      {"eval", {{"every", 3}}}, {"checkpoint", {{"every", 3}}}});
+}
+
+}  // namespace
+
+// The rank dies as it enters the phase; FAULT strikes once.
+TEST(a_rank_that_dies_in_any_phase_is_replaced_and_no_bit_differs) {
+    const string config = config_of("phases");
+    for (const string mesh : {"--parallel.ranks=4 --parallel.zero=2", "--parallel.ranks=4 --parallel.tp=2",
+                              "--parallel.ranks=4 --parallel.pp=2 --parallel.zero=1",
+                              "--parallel.ranks=2 --parallel.zero=3"}) {
+        const Ran calm = train_gpt(config, mesh + " --parallel.transport=threads --run.dir=" +
+                                               folder("calm"));
+        EXPECT(calm.code == 0, "%s: '%s'", mesh.c_str(), calm.err.c_str());
+        const bool two = has(mesh, "ranks=2");
+        for (const string fault : {"train:1:kill:0", "train:4:kill:1", "train:6:segv:0", "evaluate:3:kill:1",
+                                   "save:3:exit:0", "load:0:kill:1", "save:6:kill:1"}) {
+            if (!two && (fault[0] == 'l' || has(fault, "segv"))) continue;      // the same on every mesh
+            test::run("rm -rf " + folder("faulty"));
+            Started agent(config, elastic_args("faulty", mesh), "faulty", "FAULT=" + fault);
+            const int code = agent.wait();
+            const string log = text_of(agent.log);
+            EXPECT(code == 0 && has(log, "the run goes on without it"), "%s, %s: code %d '%s'", mesh.c_str(),
+                   fault.c_str(), code, log.c_str());
+            EXPECT(figures("faulty") == figures("calm"), "%s, %s:\n%s\n%s", mesh.c_str(), fault.c_str(),
+                   figures("faulty").c_str(), figures("calm").c_str());
+            EXPECT(hash_of("faulty", 6) == hash_of("calm", 6), "%s, %s: other bytes", mesh.c_str(),
+                   fault.c_str());
+            EXPECT(!has(fault, "train:4") || (rows_of("faulty", "lost").size() == 1 &&
+                                              rows_of("faulty", "regroup")[0]["step"] == 3),
+                   "%s: it went on from elsewhere", mesh.c_str());
+            EXPECT(!there(folder("faulty") + "/lease"), "the lease stays");
+        }
+        test::run("rm -rf " + folder("calm"));
+    }
+}
+
+// Images that one agent holds have copies at another: with it goes its share of the state.
+TEST(a_lost_agent_is_replaced_by_a_spare) {
+    const string config = config_of("agents", 60),
+                 mesh = "--parallel.ranks=4 --parallel.zero=2 --checkpoint.every=60 --eval.every=0 ";
+    const Ran calm = train_gpt(config, mesh + "--parallel.transport=threads --run.dir=" + folder("calm"));
+    EXPECT(calm.code == 0, "'%s'", calm.err.c_str());
+    for (const int victim : {0, 1}) {
+        test::run("rm -rf " + folder("lost"));
+        const string args = elastic_args("lost", mesh + "--run.slots=2");
+        Started a(config, args, "a");
+        for (int i = 0; i < 500 && !there(folder("lost") + "/lease"); i++) usleep(10000);
+        Started b(config, args, "b");
+        wait_for_rows("lost", "train", 2);
+        Started c(config, args, "c");
+        wait_for_rows("lost", "train", 5);
+        (victim ? b : a).stop(SIGKILL);
+        const int codes[] = {a.wait(), b.wait(), c.wait()};
+        EXPECT(codes[victim] == 137 && codes[1 - victim] == 0 && codes[2] == 0, "%d %d %d: '%s'", codes[0],
+               codes[1], codes[2], text_of(b.log).c_str());
+        const auto lost = rows_of("lost", "lost");
+        EXPECT(lost.size() == 2 && lost[0]["step"] >= 3, "agent %d: %zu lost", victim, lost.size());
+        EXPECT(figures("lost") == figures("calm") && hash_of("lost", 60) == hash_of("calm", 60),
+               "agent %d: other figures", victim);
+    }
+}
+
+// Below run.min_ranks nobody trains; above, the job shrinks to what fits the mesh and the batch, and grows.
+TEST(without_a_spare_the_job_shrinks_and_grows_again) {
+    const string config = config_of("shrinks", 200),
+                 mesh = "--parallel.ranks=4 --run.slots=2 --run.min_ranks=2 --checkpoint.every=200 "
+                        "--eval.every=0 --run.precision=fp64";
+    Started a(config, elastic_args("shrinks", mesh), "a");
+    auto b = std::make_unique<Started>(config, elastic_args("shrinks", mesh), "b");
+    wait_for_rows("shrinks", "train", 3);
+    b.reset();
+    wait_for_rows("shrinks", "regroup", 1);
+    Started c(config, elastic_args("shrinks", mesh), "c");
+    wait_for_rows("shrinks", "regroup", 2);
+    EXPECT(a.wait() == 0 && c.wait() == 0, "'%s'", text_of(a.log).c_str());
+    const auto regroups = rows_of("shrinks", "regroup");
+    EXPECT(regroups[0]["world"] == 2 && regroups[1]["world"] == 4, "%s", regroups[0].dump().c_str());
+    const vector<int> steps = steps_of("shrinks", "train");
+    for (int i = 0; i < 200; i++) EXPECT(steps.size() == 200 && steps[size_t(i)] == i + 1, "row %d", i);
+}
+
+TEST(signals_and_errors_end_the_job_as_ever) {
+    const string config = config_of("ends", 100000);
+    {
+        Started a(config, elastic_args("ends", "--parallel.ranks=2"), "ends");
+        wait_for_rows("ends", "train", 3);
+        a.stop(SIGTERM);
+        const int code = a.wait();
+        EXPECT(code == 75 && has(text_of(a.log), "saved as"), "code %d '%s'", code, text_of(a.log).c_str());
+    }
+    {
+        const size_t before = rows_of("ends", "train").size();
+        Started a(config, elastic_args("ends", "--parallel.ranks=2"), "ends");     // goes on
+        wait_for_rows("ends", "train", before + 2);
+        a.stop(SIGUSR2);
+        EXPECT(a.wait() == 75 && rows_of("ends", "resume").size() == 1, "'%s'", text_of(a.log).c_str());
+    }
+    Started wrong(config, elastic_args("wrong", "--parallel.ranks=2 --data.train=/nowhere/*.bin"), "wrong");
+    const int code = wrong.wait();
+    const string log = text_of(wrong.log);
+    EXPECT(code == 78 && count_of(log, "error:") == 1 && has(log, "/nowhere"), "code %d '%s'", code,
+           log.c_str());
+}
+
+// A rank that is stopped while all wait for each other is found, named and replaced.
+TEST(a_stopped_rank_is_replaced) {
+    const string config = config_of("stopped", 30);
+    for (const string fault : {"train:5:stop:1", "train:5:hang:0"}) {
+        test::run("rm -rf " + folder("stopped"));
+        Started a(config, elastic_args("stopped", "--parallel.ranks=2 --run.hang_timeout=2"), "stopped",
+                  "FAULT=" + fault);
+        EXPECT(a.wait() == 0, "%s: '%s'", fault.c_str(), text_of(a.log).c_str());
+        const auto lost = rows_of("stopped", "lost");
+        EXPECT(lost.size() == 1 && lost[0]["rank"] == (fault.back() - '0') &&
+                   has(lost[0]["cause"], "no progress"), "%s: %zu lost", fault.c_str(), lost.size());
+    }
+}
