@@ -153,6 +153,8 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
     library_bytes = std::max(step.needs().library, rest.needs().library);
     program_bytes = bytes_of_program(*this, cfg);
     nccl_bytes = bytes_of_nccl(cfg, mesh);
+    // two in turn of this rank, and two of a rank of another agent
+    if (cfg.run.elastic && cfg.train.steps > 0) image_bytes = 4 * share_to_save(shards).bytes;
     arena.add("scratch of operations", &scratch, scratch_bytes);
     tuning_bytes = bytes_to_tune(step, scratch_bytes);
 }
@@ -260,6 +262,8 @@ std::string plan_text(const Config& cfg, const Model& model) {
     if (model.program_bytes)
         rows.push_back({ops::reached_by_host() ? "  the program itself" : "  page tables of host memory",
                         human_bytes(double(model.program_bytes))});
+    if (model.image_bytes)
+        rows.push_back({"  images of the state, with agents", human_bytes(double(model.image_bytes))});
     if (model.nccl_bytes)
         rows.push_back({"  buffers of NCCL, by an estimate", human_bytes(double(model.nccl_bytes))});
     for (const auto& row : model.host.plan())

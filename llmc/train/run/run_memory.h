@@ -40,6 +40,7 @@ struct Model {
     size_t library_bytes = 0;              // allocated by libraries while ops run
     size_t program_bytes = 0;              // of the program itself, or a GPU's page tables of host memory
     size_t nccl_bytes = 0;                 // of NCCL's buffers, by an estimate, in plans for GPUs
+    size_t image_bytes = 0;                // of images with agents, and of copies of as many (run.elastic)
     Arena arena;
     Arena host;                            // offloaded state, the snapshot, images
     // For asynchronous saves, or weights on a device: what this rank saves, without offloaded state.
@@ -52,7 +53,8 @@ struct Model {
     // Bytes on the device that runs the ops, so on a GPU without `host`.
     size_t bytes() const {
         const size_t shared = ops::reached_by_host() ? host.bytes() : 0;
-        return std::max(arena.bytes(), tuning_bytes) + library_bytes + program_bytes + nccl_bytes + shared;
+        return std::max(arena.bytes(), tuning_bytes) + library_bytes + program_bytes + nccl_bytes + image_bytes +
+               shared;
     }
     ~Model();
     void allocate();                       // all ranks of a process together, like the destructor

@@ -203,6 +203,18 @@ TEST(a_snapshot_beside_offloaded_state) {
     EXPECT_NEAR(bytes_of_snapshot(true), double(x + state), 0.01);
 }
 
+// Two images of what a rank saves, and two of another rank's.
+TEST(images_with_agents_are_planned) {
+    Config cfg = plan_config("none");
+    cfg.model.vocab = Vp;
+    const size_t before = make_model(cfg).bytes();
+    cfg.run.elastic = true;
+    const Model model = make_model(cfg);
+    EXPECT(model.bytes() - before == 4 * share_to_save(model.shards).bytes, "%zu bytes of %zu",
+           model.bytes() - before, size_t(share_to_save(model.shards).bytes));
+    EXPECT(has(plan_text(cfg, model), "images of the state"), "'%s'", plan_text(cfg, model).c_str());
+}
+
 // Regions follow each other at multiples of 64 bytes, inside the allocation.
 TEST(pieces_do_not_overlap) {
     static size_t asked;
