@@ -93,7 +93,7 @@ int train(Config cfg, const Mesh& mesh) {
         const bool pauses = last || due.any() || asked.save || asked.stop || checkpoint.due(step);
         if (pauses && !step_log.catches_up(asked)) continue;        // logs all steps so far
         if (due.any()) evaluate(due, cfg, model, data, memory, generator ? &*generator : nullptr, log, state);
-        images.keep(state);                                         // run.elastic: in memory
+        images.keep(state, asked.regroup && !last);                 // run.elastic: in memory
         if (step == first || due.any()) asked |= agree(mesh.world, take_signals());  // no step carried these
         checkpoint.save_if_due(state, asked.save, last || asked.stop);
         if (asked.stop) { log.stopped(step, checkpoint.newest); return kExitRestart; }

@@ -50,8 +50,9 @@ double largest_over(const Axis& ranks, double mine) {
 }
 
 Signals agree(const Axis& ranks, const Signals& mine) {
-    const auto [save, stop] = sum_over<2>(ranks, {double(mine.save), double(mine.stop)});
-    return {.save = save > 0, .stop = stop > 0};
+    const auto [save, stop, regroup] =
+        sum_over<3>(ranks, {double(mine.save), double(mine.stop), double(mine.regroup)});
+    return {.save = save > 0, .stop = stop > 0, .regroup = regroup > 0};
 }
 
 }  // namespace comm

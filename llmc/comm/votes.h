@@ -63,9 +63,9 @@ inline bool any_of(const Axis& ranks, bool mine) {
 // begun: sums may be older than the work that ranks vote about. Sums include the work once `read` exceeds the
 // value of `sent` at the start of the work.
 struct Votes {
-    // kSave, kStop: the rank received such a signal. kFree: the first of two words for work that all ranks do
-    // together beside training.
-    enum Word { kSave, kStop, kFree, kWords = kFree + 2 };
+    // kSave, kStop, kRegroup: the rank received such a signal. kFree: the first of two words for work that
+    // all ranks do together beside training.
+    enum Word { kSave, kStop, kRegroup, kFree, kWords = kFree + 2 };
     using Words = std::array<double, kWords>;
 
     std::array<std::atomic<double>, kWords> mine = {};      // set by any thread of the rank
@@ -77,8 +77,11 @@ struct Votes {
     void ask(const Signals& asked) {
         mine[kSave] = asked.save;
         mine[kStop] = asked.stop;
+        mine[kRegroup] = asked.regroup;
     }
-    Signals asked() const { return {.save = sums[kSave] > 0, .stop = sums[kStop] > 0}; }
+    Signals asked() const {
+        return {.save = sums[kSave] > 0, .stop = sums[kStop] > 0, .regroup = sums[kRegroup] > 0};
+    }
 };
 
 // Runs work() on rank 0 while the other ranks wait and see its progress: a beat() of the rank's thread is a

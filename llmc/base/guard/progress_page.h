@@ -57,6 +57,7 @@ struct ProgressPage {
     SharedWord silent_other;                // a rank with an old file: "rank 3 on node2"; empty: none
     // With run.elastic, by the agent of this rank:
     std::atomic<int64_t> stopped;           // generations up to this one are over
+    std::atomic<int64_t> leaves;            // these end after a step, for ranks that join
     std::atomic<int64_t> safe_step;         // the image of this step lies where a lost node leaves it
     RankProgress ranks[kMostRanks];
 };

@@ -8,7 +8,9 @@
 #include <thread>
 
 #include "llmc/base/check.h"
+#include "llmc/base/guard/generation.h"
 #include "llmc/base/guard/obituary.h"
+#include "llmc/base/guard/progress_page.h"
 #include "llmc/base/host/start_thread.h"
 #include "llmc/base/progress.h"
 
@@ -108,7 +110,8 @@ void catch_signals() {
 Signals take_signals() {
     poll_signals();
     const bool stop = asked_to_stop, save = save_asked.exchange(false);
-    return {.save = save || stop, .stop = stop};
+    const bool regroup = own_generation && progress_page && progress_page->leaves >= own_generation;
+    return {.save = save || stop, .stop = stop, .regroup = regroup};
 }
 
 bool stop_asked() {

@@ -16,9 +16,11 @@ inline namespace guard {
 
 struct Signals {
     bool save = false, stop = false;
+    bool regroup = false;           // by the agent of this rank: ranks join after this step (run.elastic)
     void operator|=(const Signals& s) {
         save |= s.save;
         stop |= s.stop;
+        regroup |= s.regroup;
     }
 };
 

@@ -127,6 +127,10 @@ void Agent::obey(const Message& m) {
                 if (r.page) r.page->stopped = std::max<int64_t>(r.page->stopped, stopping);
             stops = true;
             break;
+        case Say::Leave:
+            for (const RankProcess& r : ranks)
+                if (r.page) r.page->leaves = m.head<Generation>().generation;
+            break;
         case Say::Plan: follow(m); break;
         case Say::Go:
             for (size_t slot = 0; slot < ranks.size(); slot++)

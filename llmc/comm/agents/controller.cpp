@@ -37,8 +37,18 @@ void Controller::joins(int64_t agent, const AgentHello& hello, double now) {
     }
     if (state == State::Taking) return;
     const bool complete = state == State::Forming || state == State::Running;
-    if (complete && world_now() == rules.wanted) return note_buddies();         // a spare
+    if (complete && most_ranks() <= world_now()) return note_buddies();         // a spare
+    if (state == State::Running) return tell(Say::Leave, bytes_of(Generation{generation}));
     stop(now);
+}
+
+// That have slots and fit.
+int Controller::most_ranks() const {
+    int slots = 0;
+    for (const auto& [number, agent] : agents_) slots += std::max(agent.hello.slots, 0);
+    int world = std::min(slots, rules.wanted);
+    while (world > 0 && !rules.fits(world)) world--;
+    return world;
 }
 
 // What an agent of a run knows, told to a new controller.
@@ -160,15 +170,10 @@ void Controller::stop(double now) {
     waits_since_ = now;
 }
 
-static int slots_of(const AgentHello& h) { return std::max(h.slots, 0); }
-
 // Every agent is ready.
 void Controller::form(double now) {
-    int slots = 0;
-    for (const auto& [number, agent] : agents_) slots += slots_of(agent.hello);
-    int world = std::min(slots, rules.wanted);
+    const int world = most_ranks();
     const bool begins = generation == 0;
-    while (world > 0 && !rules.fits(world)) world--;
     if (world < (begins ? rules.wanted : rules.least)) {
         if (state != State::Gathering) waits_since_ = now;
         state = State::Gathering;
@@ -189,7 +194,7 @@ void Controller::seat(int world) {
     }
     for (Seat& s : next)
         for (const auto& [number, agent] : agents_)
-            for (int64_t slot = 0; slot < slots_of(agent.hello) && s.agent < 0; slot++)
+            for (int64_t slot = 0; slot < agent.hello.slots && s.agent < 0; slot++)
                 if (used[number].insert(slot).second)
                     s = {.agent = number, .slot = slot, .host = agent.hello.host,
                          .address = agent.hello.address};

@@ -10,7 +10,7 @@
 //
 // Ranks keep their numbers where they live; a lost rank's number goes to a free slot, of its own agent first.
 // Without a slot for each rank the job shrinks to the most ranks that fit the mesh, not below run.min_ranks;
-// when slots are there again it grows.
+// when slots are there again it grows after the step that it computes.
 #pragma once
 #include <functional>
 #include <map>
@@ -73,6 +73,7 @@ private:
     void end(int exit_code);
     void note_buddies();
     int world_now() const;
+    int most_ranks() const;
     void door(const Message& m);
     void safe(const Message& m);
     void finish(const Message& m);

@@ -23,6 +23,7 @@ enum class Say : uint32_t {
     // the controller to an agent
     Refused,        // a text: why the agent may not join
     Stop,           // Generation: it is over
+    Leave,          // Generation: it ends after the step that its ranks compute
     Plan,           // PlanHead, then lists of Seat, Source, LostRank. The agent passes it on behind a Seated
     Go,             // Generation, then all doors, each behind its length
     Settled,        // Generation: older images are not needed any more

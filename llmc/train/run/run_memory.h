@@ -53,8 +53,8 @@ struct Model {
     // Bytes on the device that runs the ops, so on a GPU without `host`.
     size_t bytes() const {
         const size_t shared = ops::reached_by_host() ? host.bytes() : 0;
-        return std::max(arena.bytes(), tuning_bytes) + library_bytes + program_bytes + nccl_bytes + image_bytes +
-               shared;
+        return std::max(arena.bytes(), tuning_bytes) + library_bytes + program_bytes + nccl_bytes +
+               image_bytes + shared;
     }
     ~Model();
     void allocate();                       // all ranks of a process together, like the destructor

@@ -1,5 +1,6 @@
 #include "llmc/train/survive/elastic_images.h"
 
+#include "llmc/base/guard/generation.h"
 #include "llmc/comm/agents/member.h"
 
 namespace PRECISION::inline survive {
@@ -18,7 +19,7 @@ ElasticImages::ElasticImages(const Config& cfg, const Checkpoint& checkpoint) : 
     member()->open_images(bytes, packed(head));
 }
 
-void ElasticImages::keep(const RunState& state) {
+void ElasticImages::keep(const RunState& state, bool leaves) {
     if (!member()) return;
     std::byte* const to = member()->image(state.step);
     const auto data = checkpoint_.share.data(checkpoint_.shards);
@@ -26,6 +27,7 @@ void ElasticImages::keep(const RunState& state) {
         ops::start_copy_to_host(to + at_[i], data[i].data(), data[i].size());
     ops::finish_copies();
     member()->commit(state.step, checkpoint_.state_text(state));
+    if (leaves) throw Lost();
 }
 
 void ElasticImages::await_safe() const {

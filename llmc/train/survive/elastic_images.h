@@ -15,7 +15,8 @@ struct ElasticImages {
     ElasticImages(const Config& cfg, const Checkpoint& checkpoint);
 
     // Keeps the state after state.step. Call when the rows of this step are written: none is written twice.
-    void keep(const RunState& state);
+    // leaves: all ranks end this generation here, as others join. Throws Lost then.
+    void keep(const RunState& state, bool leaves);
     // Waits until the image survives the loss of this node. Call before a collective of all ranks in each
     // step: what follows it then never has to be computed again after the loss of one node.
     void await_safe() const;

@@ -22,7 +22,7 @@ struct Job {
     map<int64_t, Host> hosts;
     vector<Told> told;
     GroupPlan plan;
-    int plans = 0;
+    int plans = 0, leaves = 0;
     bool has_lease = true;
     double now = 1;
 
@@ -67,6 +67,8 @@ struct Job {
             if (t.kind == Say::Stop)
                 controller.hears(t.agent, {Say::Ready, bytes_of(m.head<Generation>(),
                                                                 bytes_of_list(hosts[t.agent].held))}, now);
+            leaves += t.kind == Say::Leave;
+            if (t.kind == Say::Leave) controller.hears(t.agent, {Say::Broken, m.bytes}, now);
             if (t.kind == Say::Plan) {
                 const GroupPlan next = plan_of(m.bytes);
                 if (next.head.generation > plan.head.generation) check(next);
@@ -172,6 +174,7 @@ TEST(a_lost_agent_is_replaced_or_the_job_shrinks) {
     job.train(3);
     job.join(5, 3);
     EXPECT(job.plan.head.world == 6 && job.plan.head.step == 3, "world %d", job.plan.head.world);
+    EXPECT(job.leaves > 0, "no step was ended before the ranks came");
     // both that hold an image of rank 0 at once: there is no whole set
     job.train(4);
     const int64_t first = job.plan.seats[0].agent;
