@@ -44,6 +44,7 @@ void Agent::begin_to_control() {
                          .least = cfg.run.min_ranks ? cfg.run.min_ranks : cfg.parallel.ranks,
                          .fits = [this](int ranks) { return fits_mesh(cfg, ranks); },
                          .may_plan = [this] { return lease.keep(true); },
+                         .note = [](const std::string& text) { print(stderr, "note: {}\n", text); },
                          .patience = patience_of(cfg)};
     controller->say = [this](int64_t to, Say kind, const std::string& bytes) {
         if (to == id) return void(from_own.push_back({kind, bytes}));

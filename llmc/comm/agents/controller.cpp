@@ -42,11 +42,15 @@ void Controller::joins(int64_t agent, const AgentHello& hello, double now) {
     stop(now);
 }
 
-// That have slots and fit.
-int Controller::most_ranks() const {
+int Controller::slots_here() const {
     int slots = 0;
     for (const auto& [number, agent] : agents_) slots += std::max(agent.hello.slots, 0);
-    int world = std::min(slots, rules.wanted);
+    return slots;
+}
+
+// That have slots and fit.
+int Controller::most_ranks() const {
+    int world = std::min(slots_here(), rules.wanted);
     while (world > 0 && !rules.fits(world)) world--;
     return world;
 }
@@ -175,8 +179,10 @@ void Controller::form(double now) {
     const int world = most_ranks();
     const bool begins = generation == 0;
     if (world < (begins ? rules.wanted : rules.least)) {
-        if (state != State::Gathering) waits_since_ = now;
+        waits_since_ = now;
         state = State::Gathering;
+        rules.note(fmt::format("the job waits for agents: {} of {} ranks have a slot", slots_here(),
+                               begins ? rules.wanted : rules.least));
         return;
     }
     plan(world, now);
@@ -210,6 +216,8 @@ void Controller::plan(int world, double now) {
     stuck_at_ = from.step;
     if (stuck_ >= kMost) return end(kExitRestart);
     if (!rules.may_plan()) return;
+    if (generation > 0 && from.step < 0 && !losses_.empty())
+        rules.note("an image is gone with its agents: training goes back to the last checkpoint");
     generation++;
     seat(world);
     doors_.assign(size_t(world), "");

@@ -26,6 +26,7 @@ struct ControllerRules {
     int wanted = 1, least = 1;                  // ranks
     std::function<bool(int)> fits;              // whether the mesh and the batch fit so many ranks
     std::function<bool()> may_plan;             // whether the lease is still held
+    std::function<void(const std::string&)> note = [](const std::string&) {};       // a line for people
     double patience = 60;                       // seconds to wait for agents, below `least`
     double moment = 3;                          // seconds in which agents find a new controller
     double silence = 10;                        // seconds without a word that count as a lost agent
@@ -73,6 +74,7 @@ private:
     void end(int exit_code);
     void note_buddies();
     int world_now() const;
+    int slots_here() const;
     int most_ranks() const;
     void door(const Message& m);
     void safe(const Message& m);

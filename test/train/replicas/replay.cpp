@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "llmc/base/guard/flip.h"
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "test/lattice_point.h"
 
 namespace PRECISION {

@@ -3,7 +3,7 @@
 #include "llmc/train/replicas/state_hashes.h"
 
 #include "llmc/base/guard/flip.h"
-#include "llmc/comm/transport/launch.h"
+#include "llmc/comm/launch/launch.h"
 #include "test/lattice_point.h"
 
 namespace PRECISION {
