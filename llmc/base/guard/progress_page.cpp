@@ -49,6 +49,11 @@ bool keep_progress_page() {
     return setenv(kPageVariable, kept.c_str(), 1) == 0;
 }
 
+void close_page_file() {
+    if (page_file >= 0) close(page_file);
+    page_file = -1;
+}
+
 bool found_progress_page() {
     const char* const text = getenv(kPageVariable);
     int fd = -1, out = 0, err = 0, parent = 0;

@@ -58,6 +58,7 @@ struct ProgressPage {
     // With run.elastic, by the agent of this rank:
     std::atomic<int64_t> stopped;           // generations up to this one are over
     std::atomic<int64_t> leaves;            // these end after a step, for ranks that join
+    std::atomic<uint64_t> agent_beats;      // of the agent itself
     std::atomic<int64_t> safe_step;         // the image of this step lies where a lost node leaves it
     RankProgress ranks[kMostRanks];
 };
@@ -70,6 +71,8 @@ ProgressPage* make_progress_page();
 // Before a supervised program starts itself anew by exec: the new program finds the page and its supervisor.
 // False: impossible.
 bool keep_progress_page();
+// After the fork, in a parent with several children: each has a page of its own.
+void close_page_file();
 // In a program that may have been started anew: sets progress_page. False: there is no supervisor.
 bool found_progress_page();
 

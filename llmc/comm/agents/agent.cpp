@@ -10,10 +10,12 @@
 #include <cstdio>
 
 #include "llmc/base/check.h"
+#include "llmc/base/config/axes.h"
 #include "llmc/base/config/options.h"
 #include "llmc/base/disk/files.h"
 #include "llmc/base/guard/generation.h"
 #include "llmc/base/guard/signals.h"
+#include "llmc/base/guard/wait.h"
 #include "llmc/base/host/machine.h"
 #include "llmc/comm/agents/agent_state.h"
 #include "llmc/comm/same_settings.h"
@@ -23,6 +25,7 @@ inline namespace agents {
 static constexpr double kTick = 0.1;            // seconds between two looks
 static constexpr double kStops = 20;            // seconds for a rank to stop: then it is killed
 static constexpr double kEnds = 10;             // seconds for the ranks to end
+static constexpr double kBegins = 3;            // seconds for ranks that wait to hear a signal to end
 
 // A later agent has a higher number.
 static int64_t new_id() {
@@ -75,7 +78,7 @@ void Agent::bury(size_t slot, int code) {
     const std::string cause = gone.cause.empty() ? end_of(code) : gone.cause;
     set_word(l.cause, cause);
     if (!l.code && gone.rank >= 0)
-        warning("rank {} of {} on {} (process {}) {} {}; the run goes on without it", gone.rank,
+        warning("rank {} of {} on {} (process {}) {} {}; it is replaced", gone.rank,
                 plan.head.world, host_name(), int(gone.process), cause, doing);
     if (gone.rank >= 0 || l.code) tell_controller(Say::Died, bytes_of(l));
 }
@@ -91,7 +94,9 @@ void Agent::watch(double seconds) {
         if (r.hangs(seconds))
             r.kill_for(fmt::format("made no progress for {:.1f} s{}, and was ended",
                                    r.finder->ranks[0].silent, r.stopped_by ? ", stopped by a signal" : ""));
-        else if (stopping && seconds_now() - stopping_since > kStops)
+        else if (!r.page->used && seconds_now() - r.started > start_patience())
+            r.kill_for("did not start, and was ended");
+        else if (stopping && seconds_now() - stopping_since > kStops + 2 * r.finder->slowest_step)
             r.kill_for("did not stop with the others, and was ended");
     }
 }
@@ -109,8 +114,8 @@ void Agent::take_signals(int file) {
         const int number = int(info.ssi_signo);
         if (number == SIGCHLD) continue;
         const bool ends = number != SIGUSR1;
-        told_to_end |= ends;
-        if (ends && !computing()) ended = kExitRestart;
+        if (ends && told_to_end && !computing()) ended = kExitRestart;
+        if (ends) told_to_end = seconds_now();
         for (const RankProcess& r : ranks)
             if (!r.idle) r.signal(number == SIGHUP ? SIGTERM : number);
     }
@@ -151,7 +156,7 @@ int Agent::leave() {
         usleep(5000);
         reap();
     }
-    if (controller) lease.give_up();
+    if (controller && controller->state == Controller::State::Ended) lease.give_up();
     return *ended;
 }
 
@@ -170,6 +175,7 @@ int Agent::run() {
         // time in which this process was stopped, or got no core, does not count
         const double now = seconds_now();
         watch(std::min(now - before, 2 * kTick));
+        if (told_to_end && now - told_to_end > kBegins && !computing() && !ended) ended = kExitRestart;
         before = now;
     }
     return leave();
@@ -195,6 +201,7 @@ int be_agent(int argc, char** argv, void (*complete)(Options&)) {
     if (getenv(kAgentVariable) || !may_ask(argc, argv)) return -1;
     const Options options = parse_command_line(argc, argv, complete);
     if (!options.config.run.elastic || !trains(options)) return -1;
+    check_mesh(options.config, options.config.parallel.ranks);
     allow_many_files();
     make_directories(options.config.run.dir);
     Agent agent(options.config, argv);

@@ -1,6 +1,8 @@
 // What an agent hears of its ranks, and what it does with images of their state.
 #include <algorithm>
 
+#include "llmc/base/console.h"
+#include "llmc/base/host/machine.h"
 #include "llmc/comm/agents/agent_state.h"
 
 inline namespace agents {
@@ -17,7 +19,8 @@ void Agent::hear_rank(size_t slot, const Message& m) {
         }
         case Say::Door: tell_controller(Say::Door, m.bytes); break;
         case Say::Images:
-            images.add(m.head<ImageSpace>(), r.process, std::string(m.rest<ImageSpace>()));
+            if (!images.add(m.head<ImageSpace>(), r.process, std::string(m.rest<ImageSpace>())))
+                refuse_images(r, m.head<ImageSpace>());
             break;
         case Say::Commit: {
             const ImageStep s = m.head<ImageStep>();
@@ -45,11 +48,26 @@ void Agent::note_safe(const ImageStep& s) {
     }
 }
 
+// Without memory for images the job could not go on after a loss: it ends now.
+void Agent::refuse_images(const RankProcess& r, const ImageSpace& space) {
+    print(stderr, "error: the agent on {} has no room for two images of {} of rank {}: see `ulimit -v`, or "
+          "set run.elastic to false\n", host_name(), human_bytes(double(space.bytes)), r.rank);
+    LostRank l = {.generation = r.generation, .rank = r.rank, .code = kExitConfig, .host = {}, .cause = {}};
+    tell_controller(Say::Died, bytes_of(l));
+}
+
+// The newest images go to the new one at once.
 void Agent::connect_buddy(const Source& to) {
     if (!buddy.call.channel.closed && buddy.to.address == to.address && buddy.to.port == to.port) return;
-    lose_buddy();
+    buddy.call = AgentCall();
+    buddy.reset();
     buddy.to = to;
-    if (to.port) buddy.call = AgentCall(word_text(to.address), uint16_t(to.port), secret, seconds_now() + 2);
+    buddy_tried = seconds_now();
+    if (!to.port) return lose_buddy();
+    buddy.call = AgentCall(word_text(to.address), uint16_t(to.port), secret, buddy_tried + 2);
+    for (size_t slot = 0; slot < ranks.size(); slot++)
+        if (ranks[slot].process && committed[slot] >= 0)
+            buddy.add({ranks[slot].generation, committed[slot], ranks[slot].rank, 0});
 }
 
 // Without a buddy the images here are all there is.
@@ -67,7 +85,11 @@ void Agent::hear_buddy() {
         if (!buddy.call.proved && !buddy.call.take(*m)) channel.close();
         if (m->kind == Say::Acked) note_safe(m->head<ImageStep>());
     }
-    if (channel.closed && buddy.to.port) lose_buddy();
+    if (channel.closed && buddy.to.port) {
+        static constexpr double kAgain = 5;     // seconds until the next call
+        lose_buddy();
+        if (seconds_now() - buddy_tried > kAgain) connect_buddy(Source(buddy.to));
+    }
     buddy.advance(images);
 }
 

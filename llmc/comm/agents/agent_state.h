@@ -1,5 +1,5 @@
-// State of an agent, for its files: agent.cpp has the processes and the loop, agent_talk.cpp what it says to
-// other agents and hears of them, agent_images.cpp what concerns its ranks and their images.
+// State of an agent, for its files: agent.cpp has the processes and the loop, agent_join.cpp finds the
+// controller, agent_talk.cpp says and hears, agent_images.cpp has what concerns its ranks and their images.
 #pragma once
 #include <csignal>
 #include <memory>
@@ -37,11 +37,14 @@ struct Agent {
     MessageChannel to_controller;                  // else
     std::vector<Message> from_own;          // what the own controller has said
     double alone_since = 0, looked_for = 0, beat_at = 0;       // without a controller; 0: there is one
+    double heard = 0, talked_at = 0;        // of the controller, if it is another; at the last talk()
+    int64_t went = 0;                       // generation whose ranks have been told to connect
 
     std::vector<RankProcess> ranks;         // by slot
     std::vector<std::unique_ptr<Connection>> connections;
     ImageStore images;
     ImageSender buddy;
+    double buddy_tried = 0;
     GroupPlan plan;
     std::string plan_bytes;
     int64_t stopping = 0;                   // generation that is being stopped; 0: none
@@ -49,7 +52,7 @@ struct Agent {
     bool stops = false;                     // and the controller has not heard that it is
     std::vector<bool> due;                  // by slot: the plan has to reach the rank
     std::vector<int64_t> committed;         // by slot
-    bool told_to_end = false;               // by a signal
+    double told_to_end = 0;                 // when, by a signal; 0: not told
     std::optional<int> ended;               // exit code of the job
 
     Agent(const Config& config, char** arguments);
@@ -84,6 +87,7 @@ struct Agent {
     void hear_ranks();
     void hear_rank(size_t slot, const Message& m);
     void note_safe(const ImageStep& s);     // it survives the loss of this node
+    void refuse_images(const RankProcess& r, const ImageSpace& space);
     void connect_buddy(const Source& to);
     void lose_buddy();
     void hear_buddy();

@@ -41,8 +41,9 @@ void MessageChannel::flush() {
         if (k == 0) break;
         sent += size_t(k);
     }
-    if (unsent()) return;
-    out.clear();
+    constexpr size_t kKept = 1 << 20;           // bytes that were sent
+    if (unsent() && sent < kKept) return;
+    out.erase(0, sent);
     sent = 0;
 }
 

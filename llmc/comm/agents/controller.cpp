@@ -6,21 +6,6 @@
 
 inline namespace agents {
 
-Restorable newest_images(const std::map<int64_t, std::vector<Held>>& held) {
-    std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> of;     // by step and generation
-    for (const auto& [agent, list] : held)
-        for (const Held& h : list) {
-            if (h.world < 1 || h.rank < 0 || h.rank >= h.world) continue;
-            std::vector<int64_t>& holders = of[{h.step, h.generation}];
-            holders.resize(size_t(h.world), -1);
-            holders[size_t(h.rank)] = agent;
-        }
-    for (auto i = of.rbegin(); i != of.rend(); ++i)
-        if (std::ranges::find(i->second, -1) == i->second.end())
-            return {i->first.first, i->first.second, i->second};
-    return {};
-}
-
 void Controller::tell(Say kind, const std::string& bytes) {
     for (const auto& [number, agent] : agents_) say(number, kind, bytes);
 }
@@ -31,20 +16,30 @@ void Controller::tell(Say kind, const std::string& bytes) {
 void Controller::joins(int64_t agent, const AgentHello& hello, double now) {
     agents_[agent] = {.hello = hello, .held = {}, .ready = false, .heard = now};
     if (state == State::Ended) return say(agent, Say::End, bytes_of(int32_t(code)));
-    if (state == State::Gathering && generation == 0 && hello.generation > 0) {
-        state = State::Taking;
-        waits_since_ = now;
-    }
+    if (state == State::Gathering && generation == 0 && hello.generation > 0) take_lease_over(now);
     if (state == State::Taking) return;
+    if (hello.generation > generation) {        // its ranks are of a job that this controller does not know
+        generation = hello.generation;
+        return stop(now);
+    }
     const bool complete = state == State::Forming || state == State::Running;
-    if (complete && most_ranks() <= world_now()) return note_buddies();         // a spare
+    if (complete && most_ranks() <= world_now()) {                              // a spare
+        // it may be the next controller
+        if (hello.generation < generation) say(agent, Say::Plan, plan_bytes_);
+        return note_buddies();
+    }
     if (state == State::Running) return tell(Say::Leave, bytes_of(Generation{generation}));
     stop(now);
 }
 
+void Controller::take_lease_over(double now) {
+    state = State::Taking;
+    waits_since_ = now;
+}
+
 int Controller::slots_here() const {
     int slots = 0;
-    for (const auto& [number, agent] : agents_) slots += std::max(agent.hello.slots, 0);
+    for (const auto& [number, agent] : agents_) slots += std::clamp(agent.hello.slots, 0, 1024);
     return slots;
 }
 
@@ -68,7 +63,7 @@ void Controller::take_over(double now) {
     state = State::Running;
     for (int r = 0; r < world_now(); r++)
         if (!agents_.contains(seats_[size_t(r)].agent)) lose_rank(r, "its agent is gone", now);
-    if (!losses_.empty() || world_now() < rules.wanted) stop(now);
+    if (broken_ || !losses_.empty() || world_now() < rules.wanted) stop(now);
     else note_buddies();
 }
 
@@ -84,6 +79,7 @@ void Controller::loses(int64_t agent, double now) {
             lose_rank(r, "its agent is gone", now);
             any = true;
         }
+    if (any && !finished_.empty()) return end(code);
     if (any || state == State::Stopping) stop(now);
     else if (state == State::Running) note_buddies();
 }
@@ -91,6 +87,7 @@ void Controller::loses(int64_t agent, double now) {
 int Controller::world_now() const { return int(seats_.size()); }
 
 void Controller::lose_rank(int rank, const std::string& cause, double now) {
+    if (std::ranges::find(losses_, rank, &LostRank::rank) != losses_.end()) return;
     LostRank l = {.generation = generation, .rank = rank, .code = 0, .host = seats_[size_t(rank)].host,
                   .cause = {}};
     set_word(l.cause, cause);
@@ -111,15 +108,18 @@ void Controller::hears(int64_t agent, const Message& m, double now) {
         case Say::Safe: return safe(m);
         case Say::Finished: return finish(m);
         case Say::Broken: {
-            const bool of_now = m.head<Generation>().generation == generation && finished_.empty();
-            return of_now && (state == State::Forming || state == State::Running) ? stop(now) : void();
+            const int64_t of = m.head<Generation>().generation;
+            if (state == State::Taking) broken_ |= of >= generation;
+            if (of != generation || (state != State::Forming && state != State::Running)) return;
+            return finished_.empty() ? stop(now) : end(code);
         }
         case Say::Plan: return adopt(plan_of(m.bytes));
         case Say::Died: {
             const LostRank l = m.head<LostRank>();
             if (l.code) return end(l.code);
-            const bool of_now = l.generation == generation && l.rank < world_now();
+            const bool of_now = l.generation == generation && l.rank >= 0 && l.rank < world_now();
             if (!of_now || finished_.contains(l.rank) || state == State::Gathering) return;
+            if (!finished_.empty()) return end(code);       // behind a barrier: all work is done
             lose_rank(l.rank, word_text(l.cause), now);
             return state == State::Stopping || state == State::Taking ? void() : stop(now);
         }
@@ -131,13 +131,16 @@ void Controller::ready(int64_t agent, const Message& m, double now) {
     if (state != State::Stopping || m.head<Generation>().generation != generation) return;
     agents_.at(agent).ready = true;
     agents_.at(agent).held = list_of<Held>(m.rest<Generation>());
-    const bool all = std::ranges::all_of(agents_, [](const auto& a) { return a.second.ready; });
-    if (all) form(now);
+    if (all_ready()) form(now);
+}
+
+bool Controller::all_ready() const {
+    return std::ranges::all_of(agents_, [](const auto& a) { return a.second.ready; });
 }
 
 void Controller::door(const Message& m) {
     const DoorOf d = m.head<DoorOf>();
-    if (state != State::Forming || d.generation != generation || d.rank >= world_now()) return;
+    if (state != State::Forming || d.generation != generation || d.rank < 0 || d.rank >= world_now()) return;
     doors_[size_t(d.rank)] = m.rest<DoorOf>();
     if (std::ranges::any_of(doors_, [](const std::string& s) { return s.empty(); })) return;
     std::string all;
@@ -146,11 +149,12 @@ void Controller::door(const Message& m) {
     state = State::Running;
     lost_at_ = -1;
     losses_.clear();
+    note_buddies();
 }
 
 void Controller::safe(const Message& m) {
     const DoorOf d = m.head<DoorOf>();
-    if (d.generation != generation) return;
+    if (d.generation != generation || d.rank < 0 || d.rank >= world_now()) return;
     safe_.insert(d.rank);
     if (int(safe_.size()) == world_now()) tell(Say::Settled, bytes_of(Generation{generation}));
 }
@@ -158,7 +162,7 @@ void Controller::safe(const Message& m) {
 // Ranks finish behind a barrier: where one has finished, all have done their work.
 void Controller::finish(const Message& m) {
     const Finish f = m.head<Finish>();
-    if (f.generation != generation) return;
+    if (f.generation != generation || f.rank < 0 || f.rank >= world_now()) return;
     finished_.insert(f.rank);
     code = std::max(code, f.code);
     if (int(finished_.size()) == world_now()) end(code);
@@ -212,13 +216,15 @@ void Controller::plan(int world, double now) {
     std::map<int64_t, std::vector<Held>> held;
     for (const auto& [number, agent] : agents_) held[number] = agent.held;
     const Restorable from = newest_images(held);
+    if (!rules.may_plan()) return;
     stuck_ = from.step == stuck_at_ && !losses_.empty() ? stuck_ + 1 : 0;
     stuck_at_ = from.step;
-    if (stuck_ >= kMost) return end(kExitRestart);
-    if (!rules.may_plan()) return;
+    if (stuck_ >= kMost)
+        return end(kExitRestart, fmt::format("ranks were lost {} times behind step {}, see the lines above",
+                                             kMost + 1, std::max<int64_t>(from.step, 0)));
     if (generation > 0 && from.step < 0 && !losses_.empty())
         rules.note("an image is gone with its agents: training goes back to the last checkpoint");
-    generation++;
+    generation = std::max(generation, from.generation) + 1;
     seat(world);
     doors_.assign(size_t(world), "");
     finished_.clear();
@@ -230,7 +236,8 @@ void Controller::plan(int world, double now) {
                            .seconds = lost_at_ < 0 ? -1 : now - lost_at_, .world = world,
                            .images = int32_t(sources.size()), .losses = int32_t(losses_.size()), .unused = 0};
     state = State::Forming;
-    tell(Say::Plan, to_bytes({head, seats_, sources, losses_}));
+    plan_bytes_ = to_bytes({head, seats_, sources, losses_});
+    tell(Say::Plan, plan_bytes_);
     note_buddies();
 }
 
@@ -264,10 +271,13 @@ void Controller::look(double now) {
         if (now - agent.heard > rules.silence) silent.push_back(number);
     for (const int64_t number : silent) loses(number, now);
     if (state == State::Taking && now - waits_since_ > rules.moment) take_over(now);
-    if (state == State::Gathering && generation > 0 && now - waits_since_ > rules.patience) end(kExitRestart);
+    if (state == State::Stopping && !agents_.empty() && all_ready()) form(now);     // the lease was late
+    if (state == State::Gathering && generation > 0 && now - waits_since_ > rules.patience)
+        end(kExitRestart, fmt::format("no agents came for {:g} s", rules.patience));
 }
 
-void Controller::end(int exit_code) {
+void Controller::end(int exit_code, const std::string& why) {
+    if (!why.empty()) rules.note(why + "; the job ends");
     code = exit_code;
     state = State::Ended;
     tell(Say::End, bytes_of(int32_t(code)));

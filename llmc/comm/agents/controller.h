@@ -46,6 +46,8 @@ struct Controller {
     void loses(int64_t agent, double now);          // its channel has closed, or it is silent
     void look(double now);                      // every now and then
 
+    // The lease was another's: its agents may come.
+    void take_lease_over(double now);
     bool has(int64_t agent) const { return agents_.contains(agent); }
 
 private:
@@ -57,10 +59,12 @@ private:
     };
     std::map<int64_t, Agent> agents_;           // by id
     std::vector<Seat> seats_;                   // of this generation, by rank
+    std::string plan_bytes_;
     std::vector<std::string> doors_;
     std::set<int> finished_, safe_;             // ranks
     std::vector<LostRank> losses_;                  // since the last plan
     double lost_at_ = -1, waits_since_ = 0, looked_ = 0;
+    bool broken_ = false;                       // while Taking: ranks of the run wait for a plan
     int64_t stuck_at_ = -2;                     // step of the images of the last plans
     int stuck_ = 0;                             // plans from that step in a row
 
@@ -71,7 +75,8 @@ private:
     void form(double now);
     void plan(int world, double now);
     void seat(int world);
-    void end(int exit_code);
+    void end(int exit_code, const std::string& why = "");
+    bool all_ready() const;
     void note_buddies();
     int world_now() const;
     int slots_here() const;

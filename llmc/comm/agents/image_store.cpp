@@ -16,6 +16,8 @@ RankImages::~RankImages() {
 }
 
 static std::unique_ptr<RankImages> mapped(const ImageSpace& space, int fd, int flags, std::string head) {
+    constexpr uint64_t kMost = uint64_t(1) << 46;           // an image is of this machine's memory
+    if (space.bytes == 0 || space.bytes > kMost) return nullptr;
     void* const memory = mmap(nullptr, 2 * space.bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
     if (memory == MAP_FAILED) return nullptr;
     auto images = std::make_unique<RankImages>();
@@ -38,6 +40,7 @@ bool ImageStore::add(const ImageSpace& space, int process, std::string head) {
 }
 
 bool ImageStore::add_copy(const ImageSpace& space, std::string head) {
+    if (const RankImages* const there = find(space.generation, space.rank); there && there->own) return false;
     auto images = mapped(space, -1, MAP_PRIVATE | MAP_ANONYMOUS, std::move(head));
     if (!images) return false;
     images_[{space.generation, space.rank}] = std::move(images);
@@ -58,7 +61,8 @@ bool ImageStore::write(const ImagePart& p, std::string_view data) {
 }
 
 void ImageStore::commit(const ImageStep& s, std::string state) {
-    if (RankImages* const i = find(s.generation, s.rank)) i->half(s.step) = {s.step, std::move(state)};
+    RankImages* const i = find(s.generation, s.rank);
+    if (i && s.step >= 0) i->half(s.step) = {s.step, std::move(state)};
 }
 
 std::vector<Held> ImageStore::held() const {
@@ -74,7 +78,7 @@ bool ImageStore::answer(MessageChannel& to, const Message& asked) {
     const bool of_head = asked.kind == Say::FetchHead;
     const ImageStep s = asked.head<ImageStep>();        // ImagePart begins alike
     RankImages* const i = find(s.generation, s.rank);
-    if (!i || i->half(s.step).step != s.step) return false;
+    if (!i || s.step < 0 || i->half(s.step).step != s.step) return false;
     if (of_head) {
         to.send(Say::Fetched, uint64_t(i->head.size()), i->head + i->half(s.step).state);
         return true;

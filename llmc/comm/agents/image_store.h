@@ -28,8 +28,8 @@ struct RankImages {
     RankImages(const RankImages&) = delete;
     ~RankImages();
     // The place of a step's image.
-    Half& half(int64_t step) { return halves[step % 2]; }
-    std::byte* at(int64_t step) { return memory + size_t(step % 2) * space.bytes; }
+    Half& half(int64_t step) { return halves[step & 1]; }
+    std::byte* at(int64_t step) { return memory + size_t(step & 1) * space.bytes; }
 };
 
 struct ImageStore {

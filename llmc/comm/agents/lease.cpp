@@ -113,7 +113,8 @@ bool Lease::keep(bool at_once) {
         return true;
     }
     const std::optional<LeaseText> there = lease_of(path_);
-    if (there && there->epoch > own.epoch) return false;
+    if (there && (there->epoch > own.epoch || there->process != own.process || there->machine != own.machine))
+        return false;
     return now - renewed_at_ < kVoid;
 }
 
@@ -121,7 +122,6 @@ void Lease::give_up() {
     const std::optional<LeaseText> there = lease_of(path_);
     if (!there || there->epoch != own.epoch) return;
     (void)unlink(path_.c_str());
-    (void)unlink((path_ + ".lock").c_str());
 }
 
 }  // namespace agents

@@ -5,10 +5,11 @@
 
 #include <cstdlib>
 #include <limits>
-#include <new>
 
 #include "llmc/base/check.h"
+#include "llmc/base/console.h"
 #include "llmc/base/context.h"
+#include "llmc/base/disk/files.h"
 #include "llmc/base/guard/generation.h"
 #include "llmc/base/guard/obituary.h"
 #include "llmc/base/guard/progress_page.h"
@@ -97,7 +98,8 @@ void Membership::open_images(uint64_t bytes, const std::string& head) {
     void* memory = MAP_FAILED;
     if (file_ >= 0 && ftruncate(file_, off_t(2 * image_bytes_)) == 0)
         memory = mmap(nullptr, 2 * image_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
-    if (memory == MAP_FAILED) throw std::bad_alloc();
+    CHECK_INPUT(memory != MAP_FAILED, "run.elastic: no memory for two images of {} of this rank's state: {}",
+                human_bytes(double(image_bytes_)), system_reason());
     images_ = static_cast<std::byte*>(memory);
     const ImageSpace space = {.generation = plan.head.generation, .world = plan.head.world,
                               .rank = seated.rank, .bytes = image_bytes_, .file = file_, .unused = 0};
@@ -113,8 +115,16 @@ void Membership::commit(int64_t step, const std::string& state) {
 
 void Membership::await_safe() {
     static constexpr Wait hasty = {.what = "a copy of the image on another node", .nap = 2e-4};
+    static constexpr double kSilent = 10;           // seconds: then the other agents go on without this one
+    uint64_t beats = progress_page->agent_beats;
+    double heard = seconds_now();
     wait_until(hasty, [&] {
         agent.flush();
+        if (beats != progress_page->agent_beats) {
+            beats = progress_page->agent_beats;
+            heard = seconds_now();
+        }
+        if (seconds_now() - heard > kSilent) throw Lost();
         return progress_page->safe_step >= committed_;
     });
 }

@@ -25,11 +25,12 @@ struct Membership {
 
     // ---- images of this rank's state: two of equal size, in memory that outlives this process
 
-    // Throws std::bad_alloc where there is no memory.
+    // Exit code 78 where there is no memory.
     void open_images(uint64_t bytes, const std::string& head);
     std::byte* image(int64_t step) const;           // its place, which the image two steps before had
     void commit(int64_t step, const std::string& state);
-    void await_safe();                              // until the last commit survives the loss of this node
+    // Until the last commit survives the loss of this node. Throws Lost where the agent is silent.
+    void await_safe();
 
     ~Membership();
 

@@ -13,6 +13,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/guard/generation.h"
 #include "llmc/base/host/openmp.h"
+#include "llmc/base/progress.h"
 
 inline namespace agents {
 
@@ -41,11 +42,13 @@ bool RankProcess::start(char** argv, const sigset_t& mask, double hang_timeout, 
     if (process == 0 && again) unsetenv("FAULT");
     if (process == 0) become_rank(argv, self, page, ends[1], mask);
     ::close(ends[1]);
+    close_page_file();
     channel = MessageChannel(Socket(ends[0]));
     if (process < 0) {
         forget();
         return false;
     }
+    started = seconds_now();
     finder.reset(new HangFinder{*page});
     return true;
 }

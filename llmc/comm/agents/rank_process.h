@@ -18,6 +18,7 @@ struct RankProcess {
     MessageChannel channel;
     ProgressPage* page = nullptr;
     std::unique_ptr<HangFinder> finder;
+    double started = 0;                     // seconds_now()
     int stopped_by = 0;                     // signal that stopped it
     bool idle = false;                      // it waits for a plan
     int rank = -1;                          // in the generation of its last plan; -1: it had none
@@ -35,7 +36,7 @@ struct RankProcess {
     void forget();                          // the process is gone
     // Whether it hangs by itself, not for others. seconds: since the last call.
     bool hangs(double seconds);
-    std::string doing() const;              // "while training step 12, in all_gather tp"
+    std::string doing() const;              // "in phase train of step 12, in all_gather tp"
 };
 
 // "was killed by signal 9 (SIGKILL)", "ended with exit code 1"

@@ -42,9 +42,12 @@ int run_elastic(const Config& cfg, const RankBody& body) {
     for (;;) {
         member()->await_plan();
         try {
-            return run_generation(cfg, body);
+            const int code = run_generation(cfg, body);
+            in_wait = nullptr;
+            return code;
         } catch (const Lost&) {
             tcp_abandon();
+            context.undo = nullptr;
         }
     }
 }
