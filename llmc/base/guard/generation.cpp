@@ -2,17 +2,23 @@
 
 #include <exception>
 
+#include "llmc/base/context.h"
 #include "llmc/base/guard/progress_page.h"
 
 inline namespace guard {
 
+void leave_generation() {
+    if (context.progress) context.progress->beats++;        // a rank that leaves a long wait does not hang
+    throw Lost();
+}
+
 void look_for_stop() {
     if (!own_generation || !progress_page || std::uncaught_exceptions()) return;
-    if (progress_page->stopped >= own_generation) throw Lost();
+    if (progress_page->stopped >= own_generation) leave_generation();
 }
 
 void lose_rank(const char* file, int line, const std::string& message) {
-    if (own_generation) throw Lost();
+    if (own_generation) leave_generation();
     fatal(kExitRestart, file, line, "{}", message);
 }
 

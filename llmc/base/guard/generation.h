@@ -17,6 +17,8 @@ struct Lost {};
 // Of this rank, from 1 on; 0: a lost rank ends the job.
 inline thread_local int64_t own_generation = 0;
 
+[[noreturn]] void leave_generation();               // throws Lost; a heartbeat
+
 // Called again and again by the waits of this rank: throws Lost when the agent has stopped the generation,
 // except while an exception is under way.
 void look_for_stop();

@@ -68,6 +68,7 @@ static bool ends_the_job(int code) { return code >= kExitNotFinite && code <= kE
 void Agent::bury(size_t slot, int code) {
     RankProcess& r = ranks[slot];
     while (std::optional<Message> m = r.channel.next()) hear_rank(slot, *m);
+    if (const int64_t writes = r.page->writes) images.forget_torn({r.generation, writes - 1, r.rank, 0});
     const RankProcess gone = std::move(r);
     const std::string doing = gone.doing();
     r.page = gone.page;
@@ -91,7 +92,8 @@ void Agent::reap() {
 void Agent::watch(double seconds) {
     for (RankProcess& r : ranks) {
         if (!r.process || r.idle || !r.cause.empty()) continue;
-        if (r.hangs(seconds))
+        const bool hangs = r.hangs(seconds);
+        if (hangs && !stopping)
             r.kill_for(fmt::format("made no progress for {:.1f} s{}, and was ended",
                                    r.finder->ranks[0].silent, r.stopped_by ? ", stopped by a signal" : ""));
         else if (!r.page->used && seconds_now() - r.started > start_patience())

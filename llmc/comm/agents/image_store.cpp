@@ -65,6 +65,11 @@ void ImageStore::commit(const ImageStep& s, std::string state) {
     if (i && s.step >= 0) i->half(s.step) = {s.step, std::move(state)};
 }
 
+void ImageStore::forget_torn(const ImageStep& s) {
+    RankImages* const i = find(s.generation, s.rank);
+    if (i && i->half(s.step).step != s.step) i->half(s.step).step = -1;
+}
+
 std::vector<Held> ImageStore::held() const {
     std::vector<Held> all;
     for (const auto& [key, images] : images_)

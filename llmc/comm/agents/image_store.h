@@ -38,6 +38,7 @@ struct ImageStore {
     bool add_copy(const ImageSpace& space, std::string head);       // false: no memory
     bool write(const ImagePart& part, std::string_view data);       // into a copy. false: beyond it
     void commit(const ImageStep& s, std::string state);
+    void forget_torn(const ImageStep& s);       // its rank died while it wrote the image, or behind Commit
 
     std::vector<Held> held() const;
     RankImages* find(int64_t generation, int rank);

@@ -106,11 +106,15 @@ void Membership::open_images(uint64_t bytes, const std::string& head) {
     agent.send(Say::Images, space, head);
 }
 
-std::byte* Membership::image(int64_t step) const { return images_ + size_t(step % 2) * image_bytes_; }
+std::byte* Membership::image(int64_t step) const {
+    progress_page->writes = step + 1;
+    return images_ + size_t(step % 2) * image_bytes_;
+}
 
 void Membership::commit(int64_t step, const std::string& state) {
     committed_ = step;
     agent.send(Say::Commit, ImageStep{plan.head.generation, step, seated.rank, 0}, state);
+    progress_page->writes = 0;
 }
 
 void Membership::await_safe() {
@@ -124,7 +128,7 @@ void Membership::await_safe() {
             beats = progress_page->agent_beats;
             heard = seconds_now();
         }
-        if (seconds_now() - heard > kSilent) throw Lost();
+        if (seconds_now() - heard > kSilent) leave_generation();
         return progress_page->safe_step >= committed_;
     });
 }

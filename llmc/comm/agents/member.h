@@ -27,7 +27,8 @@ struct Membership {
 
     // Exit code 78 where there is no memory.
     void open_images(uint64_t bytes, const std::string& head);
-    std::byte* image(int64_t step) const;           // its place, which the image two steps before had
+    // Its place, which the image two steps before had: that is no image from here on.
+    std::byte* image(int64_t step) const;
     void commit(int64_t step, const std::string& state);
     // Until the last commit survives the loss of this node. Throws Lost where the agent is silent.
     void await_safe();

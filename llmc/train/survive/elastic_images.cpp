@@ -27,7 +27,7 @@ void ElasticImages::keep(const RunState& state, bool leaves) {
         ops::start_copy_to_host(to + at_[i], data[i].data(), data[i].size());
     ops::finish_copies();
     member()->commit(state.step, checkpoint_.state_text(state));
-    if (leaves) throw Lost();
+    if (leaves) leave_generation();
 }
 
 void ElasticImages::await_safe() const {

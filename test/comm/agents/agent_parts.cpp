@@ -110,6 +110,11 @@ TEST(a_torn_image_is_none) {
     EXPECT(store.held().size() == 2, "two in turn");
     EXPECT(store.write({3, 10, 1, 0, 0, 50}, half) && store.held().size() == 1 && store.held()[0].step == 9,
            "the image that is being replaced still counts");
+    store.commit({3, 10, 1, 0}, "state of 10");
+    store.forget_torn({3, 10, 1, 0});
+    EXPECT(store.held().size() == 2, "it was whole");
+    store.forget_torn({3, 11, 1, 0});           // its rank died while it wrote over 9
+    EXPECT(store.held().size() == 1 && store.held()[0].step == 10, "the image that was being replaced");
     store.drop_before(4);
     EXPECT(store.held().empty(), "of an older generation");
 }
