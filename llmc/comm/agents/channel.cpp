@@ -120,13 +120,15 @@ GroupPlan plan_of(std::string_view bytes) {
 // ---------------------------------------------------------------------------------------------------------
 // proofs
 
+std::string hex_of(const uint8_t* bytes) {
+    std::string text;
+    for (size_t i = 0; i < 16; i++) text += fmt::format("{:02x}", bytes[i]);
+    return text;
+}
+
 std::string secret_of_run(const std::string& of_lease) {
     const char* const given = getenv("TRAIN_GPT_SECRET");
-    if (!given || !*given) return of_lease;
-    const Sha256 hash = sha256(given);
-    std::string text;
-    for (size_t i = 0; i < 16; i++) text += fmt::format("{:02x}", hash[i]);
-    return text;
+    return given && *given ? hex_of(sha256(given).data()) : of_lease;
 }
 
 static std::string random_number() {

@@ -78,6 +78,9 @@ private:
     bool read_some();
 };
 
+// 16 bytes as a text that fits a Word: random, or the front of a hash.
+std::string hex_of(const uint8_t* bytes);
+
 // What proves that a process belongs to the run: TRAIN_GPT_SECRET, hashed, or else the lease's.
 std::string secret_of_run(const std::string& of_lease);
 

@@ -70,7 +70,6 @@ void Controller::take_over(double now) {
 void Controller::loses(int64_t agent, double now) {
     const auto found = agents_.find(agent);
     if (found == agents_.end()) return;
-    const std::string host = word_text(found->second.hello.host);
     agents_.erase(found);
     if (state == State::Ended || state == State::Taking) return;
     bool any = false;

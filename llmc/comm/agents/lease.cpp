@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +14,8 @@
 #include "llmc/base/json/json.h"
 #include "llmc/base/json/json_value.h"
 #include "llmc/base/progress.h"
+#include "llmc/comm/agents/channel.h"
+#include "llmc/comm/rendezvous/rendezvous_protocol.h"
 
 inline namespace agents {
 
@@ -79,14 +80,6 @@ bool Lease::write(const LeaseText& text, const LeaseText* expected) {
     return written;
 }
 
-static std::string new_secret() {
-    unsigned char bytes[16];
-    CHECK(getrandom(bytes, sizeof bytes, 0) == sizeof bytes, "getrandom: {}", system_reason());
-    std::string text;
-    for (const unsigned char b : bytes) text += fmt::format("{:02x}", b);
-    return text;
-}
-
 bool Lease::take(const std::string& address, int port) {
     LeaseText mine;
     mine.address = address;
@@ -95,7 +88,7 @@ bool Lease::take(const std::string& address, int port) {
     mine.host = host_name();
     mine.machine = this_machine();
     mine.process = getpid();
-    mine.secret = seen_ && !seen_->secret.empty() ? seen_->secret : new_secret();
+    mine.secret = seen_ && !seen_->secret.empty() ? seen_->secret : hex_of(new_nonce().data());
     if (!write(mine, seen_ ? &*seen_ : nullptr)) return false;
     own = mine;
     renewed_at_ = seconds_now();
