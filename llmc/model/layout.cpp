@@ -62,7 +62,8 @@ static Packed pack(std::span<Tensor> tensors, const Packing& packing) {
         groups[t.trailing].push_back(&t);
         all += aligned(t.param.count());
     }
-    std::ranges::stable_partition(groups[0], [&](const Tensor* t) { return !is_named(*t, packing.coded); });
+    std::stable_partition(groups[0].begin(), groups[0].end(),
+                          [&](const Tensor* t) { return !is_named(*t, packing.coded); });
     const auto place = [&at](const std::vector<Tensor*>& group) {
         for (Tensor* t : group) {
             t->start = at;

@@ -73,7 +73,7 @@ enum class Activation : uint8_t { ACTIVATIONS(VALUE) };
 #undef VALUE
 
 #define WORD(value, word, formula, gate) "|" word
-constexpr const char* words_of(Activation) { return ACTIVATIONS(WORD) + 1; }
+constexpr const char* words_of(Activation) { return &(ACTIVATIONS(WORD))[1]; }
 #undef WORD
 
 #define GATE(value, word, formula, gate) gate,

@@ -181,8 +181,8 @@ bool Watcher::look(bool walks) {
     const double end = seconds_now();
     if (walks) next_walk_ = end + std::max(kWalk, 10 * (end - begin));
     // first views first, long files last
-    std::ranges::stable_partition(changed, [](const auto& run) { return !run->partly; });
-    std::ranges::stable_partition(changed, [](const auto& run) { return !run->viewed; });
+    std::stable_partition(changed.begin(), changed.end(), [](const auto& run) { return !run->partly; });
+    std::stable_partition(changed.begin(), changed.end(), [](const auto& run) { return !run->viewed; });
     return read(changed);
 }
 
