@@ -30,6 +30,7 @@ struct Point {
     int offload = 0;
     const char* order = "tp,pp,dp";
     bool clips = true;          // false: optimizer.grad_clip is 0
+    bool elastic = false;       // ranks may have unequal shares of a step
 
     int ranks() const { return dp * tp * pp; }
     std::string text() const {
@@ -57,6 +58,7 @@ struct Point {
         if (muon) cfg.optimizer.kind = OptimizerKind::Muon, cfg.optimizer.momentum_warmup = 3;
         cfg.optimizer.cautious = muon == 2;
         if (offload) cfg.memory.offload = "optimizer";
+        cfg.run.elastic = elastic;
         return cfg;
     }
 };

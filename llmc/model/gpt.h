@@ -124,7 +124,7 @@ struct Gpt {
     template <class W> void head_loss(W& weights, const Batch& b, int buffer = 0);
 
     // Adds the gradients of all parameters of a chunk, each token's loss weighted by dloss. The chunk that
-    // ends also adds the losses, as head_loss() does.
+    // ends also adds the losses, as head_loss() does, unless dloss is 0: then gradients are zeros, too.
     template <class W> void backward(W& weights, const Batch& b, real dloss, int chunk = 0, int buffer = 0);
 
 private:
@@ -246,7 +246,7 @@ template <class W> void Gpt::head_backward(W& weights, const Batch& b, real dlos
         ops::matmul_backward_input(scratch.dh + at, logits, w.w, rows, C, d.Vp);
     }
     weights.done_head();
-    finish_losses(N);
+    if (dloss != 0) finish_losses(N);
 }
 
 template <class W> void Gpt::backward(W& weights, const Batch& b, real dloss, int c, int buffer) {

@@ -242,12 +242,15 @@ std::string mesh_mistake(const ParallelConfig& p, const ModelConfig& m, int rank
 // Why run.products = fp8 does not go with the precision or the sizes; empty: it does.
 std::string fp8_mistake(const Config& cfg);
 
-// Whether train.batch_tokens divide into equally many micro-batches on each of dp data-parallel ranks.
-// micro_batch: sequences; 0: not chosen yet, and counts as one sequence.
+// Why a run with these settings cannot train on `ranks` ranks; empty: it can.
+std::string ranks_mistake(const Config& cfg, int ranks);
+
+// Whether train.batch_tokens divide into micro-batches, equally many on each of dp data-parallel ranks. With
+// run.elastic some ranks may have fewer. micro_batch: sequences; 0: not chosen yet, and counts as one.
 bool batch_divides(const Config& cfg, int dp, int micro_batch);
-// A data-parallel rank's share of a step: rows of model.context tokens, micro-batches of train.micro_batch.
+// What a data-parallel rank computes in a step, at most: rows of model.context tokens, micro-batches.
 int64_t rows_of_step(const Config& cfg, int dp);
-int64_t micros_of_step(const Config& cfg, int dp);
+int64_t micros_of_step(const Config& cfg, int dp, int micro_batch);
 // Exit code 78 where batch_divides() is false; the message names the nearest multiples.
 void check_batch(const Config& cfg, int dp, int micro_batch);
 

@@ -51,21 +51,32 @@ struct BatchUnit {
 };
 }  // namespace
 
-// The group counts once the micro-batch is chosen.
-static BatchUnit batch_unit(const Config& c, int dp, int micro_batch) {
-    const bool grouped = c.parallel.virtual_stages > 1 && micro_batch > 0;
+// Micro-batches of a rank in a step are a multiple.
+static int group_of(const ParallelConfig& p) { return p.virtual_stages > 1 ? p.pp : 1; }
+
+// The group counts once the micro-batch is chosen. With run.elastic ranks compute micro-batches that do not
+// count, up to as many as the others have.
+static BatchUnit batch_unit(const Config& c, int ranks, int micro_batch) {
+    const int dp = c.run.elastic ? 1 : ranks;
+    const bool grouped = micro_batch > 0 && !c.run.elastic;
     return {.dp = dp, .rows = std::max(micro_batch, 1), .T = c.model.context,
-            .group = grouped ? c.parallel.pp : 1};
+            .group = grouped ? group_of(c.parallel) : 1};
 }
 
 bool batch_divides(const Config& cfg, int dp, int micro_batch) {
     return cfg.train.batch_tokens % batch_unit(cfg, dp, micro_batch).tokens() == 0;
 }
 
-int64_t rows_of_step(const Config& cfg, int dp) { return cfg.train.batch_tokens / cfg.model.context / dp; }
+static int64_t divided_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
-int64_t micros_of_step(const Config& cfg, int dp) {
-    return rows_of_step(cfg, dp) / std::max(1, cfg.train.micro_batch);
+int64_t rows_of_step(const Config& cfg, int dp) {
+    return divided_up(cfg.train.batch_tokens / cfg.model.context, dp);
+}
+
+int64_t micros_of_step(const Config& cfg, int dp, int micro_batch) {
+    const int64_t all = cfg.train.batch_tokens / cfg.model.context / std::max(1, micro_batch);
+    const int64_t group = micro_batch > 0 ? group_of(cfg.parallel) : 1;
+    return divided_up(divided_up(all, dp), group) * group;
 }
 
 static void check_batch(long long batch, const BatchUnit& u) {
@@ -248,13 +259,16 @@ static std::string no_copies(const Config& c, int ranks) {
                        ranks == 1 ? "there is one rank" : "parallel.zero = 3 shards weights and state");
 }
 
+std::string ranks_mistake(const Config& c, int ranks) {
+    const std::string mistake = mesh_mistake(c.parallel, c.model, ranks);
+    return mistake.empty() ? no_copies(c, ranks) : mistake;
+}
+
 void check_mesh(const Config& c, int ranks) {
     Config copy = c;
     check_parallel(copy);
-    const std::string mistake = mesh_mistake(c.parallel, c.model, ranks);
+    const std::string mistake = ranks_mistake(c, ranks);
     CHECK_INPUT(mistake.empty(), "{}", mistake);
-    const std::string alone = no_copies(c, ranks);
-    CHECK_INPUT(alone.empty(), "{}", alone);
     check_batch(c, mesh_shape(c.parallel, ranks).dp, c.train.micro_batch);
     const std::string no_fp8 = fp8_mistake(c);
     CHECK_INPUT(no_fp8.empty(), "{}", no_fp8);

@@ -33,17 +33,11 @@ void Agent::listen() {
     alone_since = seconds_now();
 }
 
-// Ranks of a size that this config can train on.
-static bool fits_mesh(const Config& cfg, int ranks) {
-    if (!mesh_mistake(cfg.parallel, cfg.model, ranks).empty()) return false;
-    return batch_divides(cfg, mesh_shape(cfg.parallel, ranks).dp, cfg.train.micro_batch);
-}
-
 void Agent::begin_to_control() {
     controller.emplace();
     controller->rules = {.wanted = cfg.parallel.ranks,
                          .least = cfg.run.min_ranks ? cfg.run.min_ranks : cfg.parallel.ranks,
-                         .fits = [this](int ranks) { return fits_mesh(cfg, ranks); },
+                         .fits = [this](int ranks) { return ranks_mistake(cfg, ranks).empty(); },
                          .may_plan = [this] { return lease.keep(true); },
                          .note = [](const std::string& text) { print(stderr, "note: {}\n", text); },
                          .patience = patience_of(cfg)};

@@ -24,7 +24,7 @@ inline namespace agents {
 
 struct ControllerRules {
     int wanted = 1, least = 1;                  // ranks
-    std::function<bool(int)> fits;              // whether the mesh and the batch fit so many ranks
+    std::function<bool(int)> fits;              // whether the mesh fits so many ranks
     std::function<bool()> may_plan;             // whether the lease is still held
     std::function<void(const std::string&)> note = [](const std::string&) {};       // a line for people
     double patience = 60;                       // seconds to wait for agents, below `least`

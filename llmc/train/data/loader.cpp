@@ -39,9 +39,12 @@ void load_batch(TokenBatch& batch, const Dataset& set, uint64_t first, int B) {
     if (set.mask_eot >= 0) find_documents(batch, set.T, set.mask_eot);
 }
 
-Loader::Loader(const Dataset& s, int micro_batch, uint64_t first, int rank, int ranks)
-    : set(s), B(micro_batch), offset(uint64_t(rank) * uint64_t(micro_batch)),
-      stride(uint64_t(ranks) * uint64_t(micro_batch)), taken(first), loaded(first) {
+void Deal::load(TokenBatch& batch, const Dataset& set, uint64_t sample, int round) const {
+    batch.counts = counts(round);
+    load_batch(batch, set, sample + (batch.counts ? row(round) : 0), B);
+}
+
+Loader::Loader(const Dataset& s, const Deal& d, uint64_t first) : set(s), deal(d), begin(first) {
     const std::string why = start_thread(thread, [this, of = context] {
         context.rank = of.rank;
         context.progress = of.progress;         // each row is a heartbeat of the rank
@@ -68,7 +71,7 @@ void Loader::read_ahead() {
         lock.unlock();
         std::exception_ptr caught;
         try {
-            load_batch(ahead, set, loaded + offset, B);
+            deal.load(ahead, set, begin, taken);
         } catch (...) {
             caught = std::current_exception();
         }
@@ -88,7 +91,8 @@ void Loader::await_ahead(std::unique_lock<std::mutex>& lock) {
 void Loader::move_to(uint64_t sample) {
     std::unique_lock lock(mutex);
     if (thread.joinable()) await_ahead(lock);
-    loaded = taken = sample;
+    begin = sample;
+    taken = 0;
     full = false;
     error = nullptr;
     changed.notify_all();
@@ -97,7 +101,7 @@ void Loader::move_to(uint64_t sample) {
 const TokenBatch& Loader::next() {
     std::unique_lock lock(mutex);
     if (!thread.joinable()) {
-        load_batch(ahead, set, loaded + offset, B);
+        deal.load(ahead, set, begin, taken);
         full = true;
     }
     await_ahead(lock);
@@ -110,8 +114,10 @@ const TokenBatch& Loader::next() {
         }
     }
     std::swap(current, ahead);
-    loaded += stride;
-    taken += stride;
+    if (++taken == deal.rounds) {
+        begin += deal.rows;
+        taken = 0;
+    }
     full = false;
     changed.notify_all();
     return current;

@@ -44,7 +44,8 @@ static void check_limits(const Config& cfg) {
     check_limit("model.layers", cfg.model.layers, PlanLimits::kLayers);
     check_limit("parallel.ranks", ranks, PlanLimits::kRanks);
     check_limit("parallel.pp", p.pp, PlanLimits::kStages);
-    check_limit("micro-batches of a rank in a step", micros_of_step(cfg, dp), PlanLimits::kMicros);
+    check_limit("micro-batches of a rank in a step", micros_of_step(cfg, dp, cfg.train.micro_batch),
+                PlanLimits::kMicros);
 }
 
 Config config_of(const Config& base, const HttpRequest& request) {

@@ -71,7 +71,8 @@ static Bounds bounds_of(const Config& c, int ranks, const BlockCost& block, doub
     const MeshShape mesh = mesh_shape(p, ranks);
     const int shards = mesh.shard;
     const Sharding cut = sharding_of(p.zero, shards);
-    const double blocks = double(c.model.layers / p.pp), micros = double(micros_of_step(c, mesh.dp));
+    const double blocks = double(c.model.layers / p.pp);
+    const double micros = double(micros_of_step(c, mesh.dp, c.train.micro_batch));
     const auto kept = [&](double bytes, bool sharded) { return sharded ? bytes / shards : bytes; };
     const double optimizer = c.memory.offload == Offload::None ? kept(block.optimizer, cut.state) : 0;
     const double state = kept(block.weights, cut.weights) + kept(block.gradients, cut.grads) + optimizer;

@@ -34,7 +34,8 @@ static Config reduced(const Config& cfg, int ranks) {
     c.model.depth = 0;
     const int64_t tokens = int64_t(cfg.model.context) * cfg.train.micro_batch * dp;
     const PipelineShape shape = {
-        .stages = p.pp, .chunks = p.virtual_stages, .micros = int(micros_of_step(cfg, dp))};
+        .stages = p.pp, .chunks = p.virtual_stages,
+        .micros = int(micros_of_step(cfg, dp, cfg.train.micro_batch))};
     c.train = {.steps = 1000,
                .batch_tokens = tokens * walked_micros(shape),
                .micro_batch = cfg.train.micro_batch,

@@ -27,12 +27,20 @@ size_t largest_plan(const Config& cfg, const Mesh& mesh, int micro_batch, bool g
     return size_t(largest_over(mesh.world, double(Model(cfg, mesh, micro_batch, generates).bytes())));
 }
 
-// The largest divisor of the rows of a step whose plan takes at most `room` bytes; 0: none does.
+// Where the ranks have unequal shares: a rank computes an eighth more rows than the largest share.
+static bool wastes(const Config& cfg, int dp, int B) {
+    return 8 * B * micros_of_step(cfg, dp, B) > 9 * rows_of_step(cfg, dp);
+}
+
+// The largest micro-batch that divides a step, wastes little if any does, and whose plan takes at most `room`
+// bytes; 0: none does.
 static int largest_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, double room) {
-    const int rows = int(rows_of_step(cfg, mesh.dp.size));
-    for (int B = rows; B > 0; B--)
-        if (batch_divides(cfg, mesh.dp.size, B) && double(largest_plan(cfg, mesh, B, generates)) <= room)
-            return B;
+    const int rows = int(rows_of_step(cfg, mesh.dp.size)), dp = mesh.dp.size;
+    for (const bool any : {false, true})
+        for (int B = rows; B > 0; B--)
+            if (batch_divides(cfg, dp, B) && (any || !wastes(cfg, dp, B)) &&
+                double(largest_plan(cfg, mesh, B, generates)) <= room)
+                return B;
     return 0;
 }
 
@@ -44,7 +52,8 @@ int choose_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, size
 int fitting_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, size_t available, int saved) {
     const auto plan = [&](const Config& c, int B) { return largest_plan(c, mesh, B, generates); };
     const auto shown = [](size_t bytes) { return human_bytes(double(bytes)); };
-    if (!cfg.train.micro_batch && saved && batch_divides(cfg, mesh.dp.size, saved) &&
+    const int dp = mesh.dp.size;
+    if (!cfg.train.micro_batch && saved && batch_divides(cfg, dp, saved) && !wastes(cfg, dp, saved) &&
         (available == 0 || plan(cfg, saved) <= available))
         return saved;
     const int B = choose_micro_batch(cfg, mesh, generates, available);

@@ -203,7 +203,11 @@ std::string RunData::describe_rows() const {
 std::unique_ptr<Loader> open_loader(const Config& cfg, const RunData& data, const Position& dp,
                                     int64_t sample) {
     if (cfg.train.steps == 0) return nullptr;
-    return std::make_unique<Loader>(data.train, cfg.train.micro_batch, uint64_t(sample), dp.index, dp.size);
+    const int B = cfg.train.micro_batch;
+    const Deal deal = {.B = B, .rank = dp.index, .ranks = dp.size,
+                       .rounds = int(micros_of_step(cfg, dp.size, B)),
+                       .rows = uint64_t(cfg.train.batch_tokens / cfg.model.context)};
+    return std::make_unique<Loader>(data.train, deal, uint64_t(sample));
 }
 
 }  // namespace runs

@@ -99,7 +99,8 @@ size_t available_to_rank(const Mesh& mesh);
 size_t largest_plan(const Config& cfg, const Mesh& mesh, int micro_batch, bool generates);
 
 // train.micro_batch; if 0, the largest divisor of the rows of a step whose plan takes at most 90% of
-// `available` bytes on every rank. If no divisor does, 1.
+// `available` bytes on every rank. If no divisor does, 1. Where ranks have unequal shares (run.elastic), one
+// by which no rank computes much more than its share, if there is one.
 int choose_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, size_t available);
 
 // The same for a run: exit code 78, with alternatives, if the plan does not fit. saved: the checkpoint's

@@ -99,12 +99,23 @@ void Pipeline::load(Loader* data, int micro) {
     const auto fetch = [&](int m) {
         const Timed waits(kLoaderWait, Timeline::Kind::Wait);
         if (data) batch(m) = data->next();
-        else batch(m).B = gpt.shape.B;
+        else batch(m) = {};
+        if (!data) batch(m).B = gpt.shape.B;
         bring(batch(m), place(m));
     };
     if (micro == 0) fetch(0);
     ops::await_copies(on_their_way[(brought - 1) % kBuffered]);
     if (micro + 1 < stage.shape.micros) fetch(micro + 1);
+}
+
+// A micro-batch that does not count has no weight in gradients and losses, and no statistics.
+void Pipeline::compute(const Action& a, const Batch& b) {
+    const bool counts = batch(a.micro).counts;
+    Spread* const spreads = gpt.spreads;
+    if (!counts) gpt.spreads = nullptr;
+    if (a.kind == Action::Forward) gpt.forward(zero, b, a.chunk, buffer(a));
+    else gpt.backward(zero, b, counts ? real(1 / step_tokens()) : real(0), a.chunk, buffer(a));
+    gpt.spreads = spreads;
 }
 
 void Pipeline::run(Loader* data) {
@@ -121,10 +132,10 @@ void Pipeline::run(Loader* data) {
         // the first chunk here meets a micro-batch first and leaves it last
         if (a.chunk == 0 && a.micro == loaded) load(data, loaded++);
         switch (a.kind) {
-            case Action::Forward: gpt.forward(zero, of(a.micro), a.chunk, buffer(a)); break;
+            case Action::Forward: compute(a, of(a.micro)); break;
             case Action::Backward:
                 zero.begin_backward(a.micro == stage.shape.micros - 1);
-                gpt.backward(zero, of(a.micro), real(1 / step_tokens()), a.chunk, buffer(a));
+                compute(a, of(a.micro));
                 break;
             case Action::Send: send(a); break;
             case Action::Recv: receive(a); break;
@@ -140,18 +151,15 @@ void Pipeline::rehearse(const Dataset& set, uint64_t sample, int dp) {
     const int micros = s.chunks > 1 ? s.stages : 1;
     const auto actions = pipeline_schedule({s.stages, s.chunks, micros, s.schedule}, stage.index);
     batches.resize(size_t(micros));
-    for (int m = 0; m < micros; m++)
-        load_batch(batch(m), set, sample + uint64_t((m * mesh.dp.size + dp) * gpt.shape.B), gpt.shape.B);
+    for (int m = 0; m < micros; m++) deal(dp).load(batch(m), set, sample, m);
     gpt.clear_loss();
     gpt.begin_step();
     zero.begin_step(block_order(gpt.part, actions), BlockForm::Codes);
     zero.clear_grads();
     zero.rehearses = true;
     for (const Action& a : actions) switch (a.kind) {
-        case Action::Forward: gpt.forward(zero, brought_now(batch(a.micro)), a.chunk, buffer(a)); break;
-        case Action::Backward:
-            gpt.backward(zero, brought_now(batch(a.micro)), real(1 / step_tokens()), a.chunk, buffer(a));
-            break;
+        case Action::Forward:
+        case Action::Backward: compute(a, brought_now(batch(a.micro))); break;
         case Action::Send: send(a); break;
         case Action::Recv: receive(a); break;
     }

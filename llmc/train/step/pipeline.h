@@ -45,6 +45,11 @@ struct Pipeline {
     // *out, on the device, = the sum of the step's losses that this rank counts; one rank counts each loss.
     void sum_losses(double* out) const;
     double step_tokens() const { return double(batch_rows) * gpt.shape.T; }
+    // Of a step to data-parallel rank `dp`.
+    Deal deal(int dp) const {
+        return {.B = gpt.shape.B, .rank = dp, .ranks = mesh.dp.size, .rounds = stage.shape.micros,
+                .rows = uint64_t(batch_rows)};
+    }
 
     struct Evaluation {
         double loss;                             // mean per token
@@ -83,6 +88,7 @@ private:
     Batch brought_now(const TokenBatch& b);
     const ops::CopyTicket& bring(const TokenBatch& b, size_t place);
     void run(Loader* data);
+    void compute(const Action& a, const Batch& b);
     void load(Loader* data, int micro);
     bool counts() const { return mesh.tp.index == 0 && gpt.part.last; }      // one of the ranks with a loss
     size_t ids_of(const TokenBatch& b) const { return size_t(b.B) * size_t(gpt.shape.here()); }

@@ -91,7 +91,7 @@ int live_micros(const std::vector<Action>& list, int chunk) {
 
 int micros_of(const Config& cfg, const Mesh& mesh, int micro_batch) {
     check_batch(cfg, mesh.dp.size, micro_batch);
-    return int(rows_of_step(cfg, mesh.dp.size) / micro_batch);
+    return int(micros_of_step(cfg, mesh.dp.size, micro_batch));
 }
 
 Stage make_stage(const Config& cfg, const Mesh& mesh, int micro_batch) {

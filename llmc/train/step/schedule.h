@@ -67,7 +67,8 @@ struct Stage {
     }
 };
 
-// Micro-batches of a rank in a step. fatal() if train.batch_tokens does not divide, with values that do.
+// Micro-batches that each rank computes in a step (Deal). fatal() if train.batch_tokens does not divide, with
+// values that do.
 int micros_of(const Config& cfg, const Mesh& mesh, int micro_batch);
 
 Stage make_stage(const Config& cfg, const Mesh& mesh, int micro_batch);

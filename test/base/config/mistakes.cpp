@@ -2,6 +2,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "llmc/base/config/config.h"
 #include "test/program.h"
 
 using namespace test;
@@ -17,6 +18,26 @@ static void refused(const string& args, std::vector<string> words, string config
            ran.err.c_str());
     for (const string& w : words)
         EXPECT(has(ran.err, w), "%s: no '%s' in '%s'", args.c_str(), w.c_str(), ran.err.c_str());
+}
+
+// A shrunk job has to fit the mesh alone; a job that is started has equal shares, unless it is elastic.
+TEST(only_an_elastic_run_has_unequal_shares) {
+    Config c;
+    c.model = {.layers = 4, .heads = 4, .channels = 16, .context = 16, .vocab = 64, .init = "random"};
+    c.train.batch_tokens = 256;
+    c.train.micro_batch = 4;
+    c.parallel.tp = 2;
+    EXPECT(!batch_divides(c, 3, 4) && batch_divides(c, 2, 4), "4 micro-batches on 3 ranks");
+    c.run.elastic = true;
+    EXPECT(batch_divides(c, 3, 4) && micros_of_step(c, 3, 4) == 2 && rows_of_step(c, 3) == 6, "%ld, %ld",
+           long(micros_of_step(c, 3, 4)), long(rows_of_step(c, 3)));
+    EXPECT(!batch_divides(c, 3, 3), "micro-batches of 3 rows in 16");
+    EXPECT(ranks_mistake(c, 6).empty() && has(ranks_mistake(c, 5), "parallel.tp"), "'%s'",
+           ranks_mistake(c, 5).c_str());
+    c.run.check_every = 1;
+    c.parallel.tp = 1;
+    EXPECT(ranks_mistake(c, 2).empty() && has(ranks_mistake(c, 1), "run.check_every"), "'%s'",
+           ranks_mistake(c, 1).c_str());
 }
 
 // One line with the setting to change, in runs as in plans.

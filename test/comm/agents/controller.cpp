@@ -1,143 +1,12 @@
 // The controller without processes: agents that answer as the real ones do, and lose ranks at random.
-#include "llmc/comm/agents/controller.h"
-
-#include <map>
-#include <set>
-
 #include "llmc/base/numbers/rng.h"
-#include "test/test.h"
+#include "test/agent_job.h"
 
-using std::map, std::set, std::string, std::vector;
-
-namespace {
-
-// Agents with slots, whose ranks keep an image of each step, and a copy with the next agent.
-struct Job {
-    struct Told { int64_t agent; Say kind; string bytes; };
-    struct Host {
-        int slots;
-        vector<Held> held;
-    };
-    Controller controller;
-    map<int64_t, Host> hosts;
-    vector<Told> told;
-    GroupPlan plan;
-    int plans = 0, leaves = 0;
-    bool has_lease = true;
-    double now = 1;
-
-    Job(int wanted, int least, int multiple = 1) {
-        controller.rules = {.wanted = wanted, .least = least,
-                            .fits = [=](int n) { return n % multiple == 0; },
-                            .may_plan = [this] { return has_lease; }};
-        controller.say = [this](int64_t to, Say kind, string bytes) { told.push_back({to, kind, bytes}); };
-    }
-    AgentHello hello(int64_t id) const {
-        AgentHello h = {};
-        set_word(h.host, "host" + std::to_string(id));
-        set_word(h.address, "10.0.0." + std::to_string(id));
-        h.id = id;
-        h.slots = hosts.at(id).slots;
-        h.generation = plan.head.generation;
-        return h;
-    }
-    void join(int64_t id, int slots) {
-        hosts[id] = {slots, {}};
-        controller.joins(id, hello(id), now);
-        settle();
-    }
-    void lose(int64_t id) {
-        hosts.erase(id);
-        controller.loses(id, now);
-        settle();
-    }
-    void kill_rank(int rank) {
-        LostRank l = {.generation = plan.head.generation, .rank = rank, .code = 0, .host = {}, .cause = {}};
-        set_word(l.cause, "was killed");
-        controller.hears(plan.seats[size_t(rank)].agent, {Say::Died, bytes_of(l)}, now);
-        settle();
-    }
-    // Each agent answers what it was told.
-    void settle() {
-        while (!told.empty()) {
-            const Told t = told.front();
-            told.erase(told.begin());
-            if (!hosts.contains(t.agent)) continue;
-            const Message m{t.kind, t.bytes};
-            if (t.kind == Say::Stop)
-                controller.hears(t.agent, {Say::Ready, bytes_of(m.head<Generation>(),
-                                                                bytes_of_list(hosts[t.agent].held))}, now);
-            leaves += t.kind == Say::Leave;
-            if (t.kind == Say::Leave) controller.hears(t.agent, {Say::Broken, m.bytes}, now);
-            if (t.kind == Say::Plan) {
-                const GroupPlan next = plan_of(m.bytes);
-                if (next.head.generation > plan.head.generation) check(next);
-                plan = next;
-                for (int r = 0; r < plan.head.world; r++)
-                    if (plan.seats[size_t(r)].agent == t.agent)
-                        controller.hears(t.agent, {Say::Door, bytes_of(DoorOf{plan.head.generation, r, 0},
-                                                                       "door")}, now);
-            }
-        }
-    }
-    // Every rank has a seat of its own, at an agent that lives; a rank that lives has kept its seat; the
-    // images are the newest of which all are held, and where the plan says.
-    void check(const GroupPlan& next) {
-        plans++;
-        set<std::pair<int64_t, int64_t>> seats;
-        for (const Seat& s : next.seats) {
-            EXPECT(hosts.contains(s.agent) && s.slot < hosts[s.agent].slots, "agent %ld", long(s.agent));
-            EXPECT(seats.insert({s.agent, s.slot}).second, "two ranks at slot %ld", long(s.slot));
-        }
-        for (size_t r = 0; r < std::min(next.seats.size(), plan.seats.size()); r++)
-            if (hosts.contains(plan.seats[r].agent))
-                EXPECT(next.seats[r].agent == plan.seats[r].agent && next.seats[r].slot == plan.seats[r].slot,
-                       "rank %zu moved", r);
-        int64_t newest = -1;
-        for (const auto& [id, host] : hosts)
-            for (const Held& h : host.held)
-                if (h.step > newest && whole(h)) newest = h.step;
-        EXPECT(next.head.step == newest, "from step %ld, not %ld", long(next.head.step), long(newest));
-        for (int r = 0; r < next.head.images; r++) {
-            const string address = word_text(next.sources[size_t(r)].address);
-            const int64_t id = atoi(address.c_str() + 7);
-            EXPECT(holds(id, {next.head.from, next.head.step, next.head.images, r}), "%s", address.c_str());
-        }
-    }
-    bool holds(int64_t id, const Held& h) const {
-        const auto found = hosts.find(id);
-        if (found == hosts.end()) return false;
-        for (const Held& x : found->second.held)
-            if (x.generation == h.generation && x.step == h.step && x.rank == h.rank) return true;
-        return false;
-    }
-    bool whole(const Held& h) const {
-        for (int r = 0; r < h.world; r++) {
-            bool any = false;
-            for (const auto& [id, host] : hosts) any |= holds(id, {h.generation, h.step, h.world, r});
-            if (!any) return false;
-        }
-        return true;
-    }
-    // A step: each rank's agent and the next one hold its image.
-    void train(int64_t step) {
-        for (auto& [id, host] : hosts)
-            std::erase_if(host.held, [&](const Held& h) { return h.step < step - 1; });
-        for (int r = 0; r < plan.head.world; r++) {
-            const Held h = {plan.head.generation, step, plan.head.world, r};
-            auto at = hosts.find(plan.seats[size_t(r)].agent);
-            at->second.held.push_back(h);
-            if (++at == hosts.end()) at = hosts.begin();
-            if (hosts.size() > 1) at->second.held.push_back(h);
-        }
-    }
-    bool runs() const { return controller.state == Controller::State::Running; }
-};
-
-}  // namespace
+using namespace test;
+using std::map, std::vector;
 
 TEST(a_job_begins_when_there_are_slots_for_all) {
-    Job job(4, 2);
+    AgentJob job(4, 2);
     job.join(1, 2);
     EXPECT(!job.runs() && job.plans == 0, "it began with 2 of 4 ranks");
     job.join(2, 3);
@@ -148,7 +17,7 @@ TEST(a_job_begins_when_there_are_slots_for_all) {
 }
 
 TEST(a_lost_rank_is_seated_again_and_no_other_moves) {
-    Job job(4, 4);
+    AgentJob job(4, 4);
     job.join(1, 2);
     job.join(2, 2);
     for (int64_t step = 1; step < 20; step++) {
@@ -162,7 +31,7 @@ TEST(a_lost_rank_is_seated_again_and_no_other_moves) {
 
 // The spare takes the ranks; without one the job shrinks to what fits, or waits below the least, and grows.
 TEST(a_lost_agent_is_replaced_or_the_job_shrinks) {
-    Job job(6, 2, 2);
+    AgentJob job(6, 2, 2);
     for (int64_t id = 1; id <= 3; id++) job.join(id, 2);
     job.join(4, 2);
     job.train(1);
@@ -186,9 +55,30 @@ TEST(a_lost_agent_is_replaced_or_the_job_shrinks) {
     EXPECT(job.runs() && job.plan.head.step == -1, "step %ld", long(job.plan.head.step));
 }
 
+// Replicas of two ranks, an agent each: the other rank of a broken replica is a spare, and takes the place of
+// the next that is lost.
+TEST(a_rank_of_a_broken_replica_is_a_spare) {
+    AgentJob job(6, 2, 2);
+    for (int64_t id = 1; id <= 6; id++) job.join(id, 1);
+    job.train(1);
+    job.lose(5);
+    EXPECT(job.runs() && job.plan.head.world == 4 && job.plan.head.step == 1, "world %d",
+           job.plan.head.world);
+    job.train(2);
+    job.lose(2);
+    EXPECT(job.plan.head.world == 4 && job.plan.head.step == 2 && job.plan.seats[1].agent == 6,
+           "world %d, agent %ld", job.plan.head.world, long(job.plan.seats[1].agent));
+    job.train(3);
+    job.join(7, 1);
+    EXPECT(job.leaves == 0 && job.plan.head.world == 4, "it was stopped for a rank without a replica");
+    job.join(8, 1);
+    EXPECT(job.leaves > 0 && job.plan.head.world == 6 && job.plan.head.step == 3, "world %d",
+           job.plan.head.world);
+}
+
 TEST(below_the_least_agents_have_a_while_to_come) {
     for (const bool comes : {true, false}) {
-        Job job(4, 4);
+        AgentJob job(4, 4);
         job.join(1, 2);
         job.join(2, 2);
         job.train(1);
@@ -207,7 +97,7 @@ TEST(below_the_least_agents_have_a_while_to_come) {
 }
 
 TEST(without_the_lease_nothing_is_planned) {
-    Job job(2, 1);
+    AgentJob job(2, 1);
     job.join(1, 1);
     job.join(2, 1);
     job.has_lease = false;
@@ -217,7 +107,7 @@ TEST(without_the_lease_nothing_is_planned) {
 }
 
 TEST(a_silent_agent_is_lost_and_a_stopped_controller_blames_nobody) {
-    Job job(2, 1);
+    AgentJob job(2, 1);
     job.join(1, 1);
     job.join(2, 1);
     job.controller.look(job.now);
@@ -235,10 +125,10 @@ TEST(a_silent_agent_is_lost_and_a_stopped_controller_blames_nobody) {
 // Another controller learns the plan from the agents. Ranks that live go on without a stop.
 TEST(a_new_controller_takes_over) {
     for (const bool all_live : {true, false}) {
-        Job old(4, 4);
+        AgentJob old(4, 4);
         for (int64_t id = 1; id <= 3; id++) old.join(id, 2);
         old.train(7);
-        Job job(4, 4);
+        AgentJob job(4, 4);
         job.plan = old.plan;
         job.hosts = old.hosts;
         const int64_t gone = all_live ? 3 : 2;      // the third is a spare
@@ -260,7 +150,7 @@ TEST(a_new_controller_takes_over) {
 }
 
 TEST(ranks_that_die_at_one_step_again_and_again_end_the_job) {
-    Job job(2, 2);
+    AgentJob job(2, 2);
     job.join(1, 2);
     job.train(5);
     for (int i = 0; i < 20 && job.controller.state != Controller::State::Ended; i++) job.kill_rank(1);

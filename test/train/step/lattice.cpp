@@ -7,59 +7,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "llmc/comm/launch/launch.h"
-#include "test/lattice_point.h"
+#include "test/lattice_run.h"
 #include "test/own_processes.h"
 
 namespace PRECISION {
-
-struct Outcome {
-    std::vector<double> losses, norms;          // of each step; losses also before and after, by evaluation
-    std::vector<real> weights;                  // of the whole model
-    bool operator==(const Outcome& o) const {
-        return losses == o.losses && norms == o.norms && weights == o.weights;
-    }
-};
-
-static int train(const Config& cfg, const Mesh& mesh, Outcome& outcome) {
-    Tiny t(cfg, false, mesh);
-    t.shake(0.1);
-    Trace trace;
-    const auto evaluate = [&] { trace.losses.push_back(t.model.pipeline.evaluate(t.set, 1, {})->loss); };
-    evaluate();
-    Loader data(t.set, cfg.train.micro_batch, 0, mesh.dp.index, mesh.dp.size);
-    for (int s = 0; s < kSteps; s++) train_step(t, data, s, trace);
-    evaluate();
-    Outcome o{trace.losses, trace.norms, {}};
-    for (const Tensor& tensor : whole_tensors(t.d)) {
-        const std::vector<real> values = t.whole(tensor);
-        o.weights.insert(o.weights.end(), values.begin(), values.end());
-    }
-    if (mesh.rank == 0) outcome = std::move(o);
-    return 0;
-}
-
-static Outcome run(const Point& p) {
-    const Config cfg = p.config();
-    Outcome outcome;
-    if (cfg.parallel.ranks == 1) train(cfg, Mesh(), outcome);
-    else run_threads(cfg, [&](Config c, const Mesh& mesh) {
-        for (const GroupRow& row : group_rows)
-            if (Group* group = (mesh.*row.axis).group) group->most_delay_us = p.delay_us;
-        return train(c, mesh, outcome);
-    });
-    return outcome;
-}
-
-// Weights have a floor of the learning rate: the true gradient of a key's bias is zero, and only rounding
-// moves the bias.
-static void expect_same(const Point& p, const Outcome& o, const Outcome& reference, double tolerance) {
-    const double loss = test::largest_difference(o.losses, reference.losses);
-    const double norm = test::largest_difference(o.norms, reference.norms);
-    const double weight = test::largest_difference(o.weights, reference.weights, kRate);
-    EXPECT(loss <= tolerance && norm <= tolerance && weight <= 1e-10,
-           "%s: losses %.2g apart, norms %.2g, weights %.2g", p.text().c_str(), loss, norm, weight);
-}
 
 // One point of how many is run.
 static int every() {
@@ -91,10 +42,10 @@ static bool interleaves(const Point& p, int chunks) {
 
 // The four stages of ZeRO on a point: each against one rank, 0 = 1 and 2 = 3 bit for bit, and 0 = 1 = 2 = 3
 // if a rank's batch is one micro-batch.
-static void expect_stages(Point p, const Outcome& one_rank) {
-    std::vector<Outcome> stages;
+static void expect_stages(Point p, const TrainedPoint& one_rank) {
+    std::vector<TrainedPoint> stages;
     for (p.zero = 0; p.zero < 4; p.zero++) {
-        stages.push_back(run(p));
+        stages.push_back(trained(p));
         expect_same(p, stages.back(), one_rank, 1e-10);
     }
     p.zero = 0;
@@ -106,7 +57,7 @@ static void expect_stages(Point p, const Outcome& one_rank) {
 }
 
 TEST_IF(kIsFp64, every_mesh_trains_as_one_rank) {
-    const Outcome one_rank = run({1, 1, 1});
+    const TrainedPoint one_rank = trained({1, 1, 1});
     int turn = 0;
     for (Point p : meshes(8))
         for (int level = 0; level < 3; level++)
@@ -119,7 +70,7 @@ TEST_IF(kIsFp64, every_mesh_trains_as_one_rank) {
 }
 
 TEST_IF(kIsFp64, one_micro_batch_and_larger_ones) {
-    const Outcome one_rank = run({1, 1, 1});
+    const TrainedPoint one_rank = trained({1, 1, 1});
     for (const Point& mesh : chosen({{2, 2, 2}, {3, 1, 1}, {2, 1, 1}, {4, 1, 2}, {1, 4, 2}}))
         for (int micro_batch : {kRows / mesh.dp, 2}) {
             Point p = mesh;
@@ -132,7 +83,7 @@ TEST_IF(kIsFp64, every_kind_of_model_trains_as_one_rank) {
     for (size_t kind = 1; kind < std::size(kKinds); kind++) {
         Point one{1, 1, 1};
         one.kind = kind;
-        const Outcome one_rank = run(one);
+        const TrainedPoint one_rank = trained(one);
         for (Point p : chosen({{2, 2, 2, 0, "block"}, {2, 2, 1, 0, "selective"}, {1, 4, 2}, {4, 1, 1}})) {
             p.kind = kind, p.offload = p.dp == 4;
             expect_stages(p, one_rank);
@@ -144,7 +95,7 @@ TEST_IF(kIsFp64, every_kind_of_model_trains_as_one_rank) {
 TEST_IF(kIsFp64, shortcuts_travel_with_the_stream) {
     Point one{1, 1, 1};
     one.kind = 10;
-    const Outcome one_rank = run(one);
+    const TrainedPoint one_rank = trained(one);
     for (Point p : chosen({{1, 1, 2, 0, "none", 2}, {1, 2, 2, 0, "selective", 3}, {2, 1, 2, 0, "block", 2},
                            {1, 1, 4, 0, "selective"}, {1, 4, 2, 0, "block"}})) {
         p.kind = 10;
@@ -158,7 +109,7 @@ TEST_IF(kIsFp64, muon_trains_as_one_rank) {
     for (const size_t kind : {0, 7, 8, 10}) {               // 7 has SwiGLU: fc is two matrices
         Point one{1, 1, 1};
         one.kind = kind, one.muon = kind == 7 ? 2 : 1;
-        const Outcome one_rank = run(one);
+        const TrainedPoint one_rank = trained(one);
         std::vector<Point> points = {{2, 2, 2, 0, "block"}, {1, 4, 1}, {1, 2, 2}, {4, 1, 1}};
         if (kind == 7) points.insert(points.end(), {{.dp = 4, .tp = 1, .pp = 1, .zero_group = 2},
                                                     {1, 2, 2, 0, "selective", 2},
@@ -172,7 +123,7 @@ TEST_IF(kIsFp64, muon_trains_as_one_rank) {
 
 // Shards within groups, copies between them.
 TEST_IF(kIsFp64, hybrid_shards_train_as_one_rank) {
-    const Outcome one_rank = run({1, 1, 1});
+    const TrainedPoint one_rank = trained({1, 1, 1});
     for (Point p : chosen({{4, 1, 1}, {4, 1, 2}, {4, 2, 1}}))
         for (int group : {1, 2}) {
             p.zero_group = group;
@@ -183,20 +134,20 @@ TEST_IF(kIsFp64, hybrid_shards_train_as_one_rank) {
 // Whoever comes first, and whether anything runs beside anything else: the same bits.
 TEST_IF(kIsFp64, neither_overlap_nor_delays_change_a_bit) {
     for (Point p : chosen({{2, 1, 2, 2, "block", 2}, {4, 1, 1, 0}, {4, 1, 2, 1}, {2, 2, 2, 3}})) {
-        const Outcome plain = run(p);
+        const TrainedPoint plain = trained(p);
         p.delay_us = 100;
-        EXPECT(run(p) == plain, "%s: other bits with delays", p.text().c_str());
+        EXPECT(trained(p) == plain, "%s: other bits with delays", p.text().c_str());
         p.overlap = false;
-        EXPECT(run(p) == plain, "%s: other bits with delays, without overlap", p.text().c_str());
+        EXPECT(trained(p) == plain, "%s: other bits with delays, without overlap", p.text().c_str());
         p.delay_us = 0;
-        EXPECT(run(p) == plain, "%s: other bits without overlap", p.text().c_str());
+        EXPECT(trained(p) == plain, "%s: other bits without overlap", p.text().c_str());
     }
 }
 
 // ---------------------------------------------------------------------------------------------------------
 // by mpirun
 
-static void write(const Outcome& o, const std::string& path) {
+static void write(const TrainedPoint& o, const std::string& path) {
     FILE* f = fopen(path.c_str(), "w");
     CHECK(f, "cannot write {}", path);
     for (const auto* part : {&o.losses, &o.norms}) for (double v : *part) fprintf(f, "%a ", v);
@@ -205,8 +156,8 @@ static void write(const Outcome& o, const std::string& path) {
 }
 
 // The values of the other's sizes.
-static Outcome read(const std::string& path, const Outcome& like) {
-    Outcome o = like;
+static TrainedPoint read(const std::string& path, const TrainedPoint& like) {
+    TrainedPoint o = like;
     FILE* f = fopen(path.c_str(), "r");
     double v = NAN;
     const auto next = [&] { return f && fscanf(f, "%la", &v) == 1 ? v : NAN; };
@@ -221,20 +172,21 @@ static const bool was_program = [] {
     if (!config || !kIsFp64) return false;
     Config cfg = parse_config(config, "LATTICE_POINT");
     cfg.parallel.ranks = 0;
-    Outcome outcome;
-    const int code = run_ranks(cfg, [&](Config c, const Mesh& mesh) { return train(c, mesh, outcome); });
+    TrainedPoint outcome;
+    const int code =
+        run_ranks(cfg, [&](Config c, const Mesh& mesh) { return train_point(c, mesh, outcome); });
     if (!outcome.losses.empty()) write(outcome, getenv("LATTICE_OUT"));
     exit(code);
 }();
 
-static void expect_same_by_mpirun(const Point& p, const Outcome& one_rank) {
+static void expect_same_by_mpirun(const Point& p, const TrainedPoint& one_rank) {
     const std::string out = test::temporary_directory() + "/outcome";
     remove(out.c_str());
     const auto ran = test::run_own_processes(
         p.ranks(), "", fmt::format("LATTICE_POINT='{}' LATTICE_OUT={}", to_json(p.config()), out));
     EXPECT(ran.code == 0, "%s: exit code %d, %s", p.text().c_str(), ran.code, ran.err.c_str());
     expect_same(p, read(out, one_rank), one_rank, 1e-10);
-    EXPECT(p.native || read(out, one_rank) == run(p), "%s: MPI and threads differ", p.text().c_str());
+    EXPECT(p.native || read(out, one_rank) == trained(p), "%s: MPI and threads differ", p.text().c_str());
 }
 
 // Only sums over all ranks, of losses and the gradient norm, have another order where the axes have.
@@ -242,18 +194,18 @@ TEST_IF(kIsFp64, orders_of_the_axes_change_no_bit_of_a_weight) {
     for (Point p : chosen({{2, 2, 2, 3, "block"}, {4, 2, 1, 2, "none", 1, 1, 2},
                            {.dp = 2, .tp = 2, .pp = 2, .virtual_stages = 2, .kind = 7, .muon = 1}})) {
         p.clips = false;
-        const Outcome usual = run(p);
+        const TrainedPoint usual = trained(p);
         for (const char* order : {"pp,tp,dp", "dp,tp,pp", "tp,dp,pp"}) {
             p.order = order;
-            EXPECT(run(p).weights == usual.weights, "%s: other weights", p.text().c_str());
+            EXPECT(trained(p).weights == usual.weights, "%s: other weights", p.text().c_str());
         }
     }
-    expect_stages({.dp = 2, .tp = 2, .pp = 2, .order = "pp,dp,tp"}, run({1, 1, 1}));
+    expect_stages({.dp = 2, .tp = 2, .pp = 2, .order = "pp,dp,tp"}, trained({1, 1, 1}));
 }
 
 TEST_IF(kIsFp64, meshes_by_mpirun) {
     if (!test::can_start_processes()) return;
-    const Outcome one_rank = run({1, 1, 1});
+    const TrainedPoint one_rank = trained({1, 1, 1});
     int turn = 0;
     for (Point p : meshes(8))
         for (int half = 0; half < 2; half++, turn++) {
@@ -273,26 +225,26 @@ TEST_IF(kIsFp64, kinds_of_models_by_mpirun) {
                            {.dp = 2, .tp = 1, .pp = 2, .zero = 1, .kind = 10, .muon = 1, .offload = 1},
                            {.dp = 1, .tp = 2, .pp = 2, .kind = 8},
                            {.dp = 2, .tp = 1, .pp = 1, .zero = 2, .native = 1, .kind = 5, .muon = 1}}))
-        expect_same_by_mpirun(p, run({.dp = 1, .tp = 1, .pp = 1, .kind = p.kind, .muon = p.muon}));
+        expect_same_by_mpirun(p, trained({.dp = 1, .tp = 1, .pp = 1, .kind = p.kind, .muon = p.muon}));
 }
 
 // Lower precisions round in other places on other meshes: the same to their rounding.
 TEST_IF(!kIsFp64, lower_precisions_come_close) {
-    const Outcome one_rank = run({1, 1, 1});
+    const TrainedPoint one_rank = trained({1, 1, 1});
     for (const Point& p : chosen({{2, 2, 2, 3, "block"}, {.dp = 4, .tp = 1, .pp = 1, .bf16_wire = true},
                                   {4, 1, 1, 3}, {2, 1, 1, 1}, {3, 1, 1, 2}, {1, 2, 1}, {1, 4, 2}, {1, 1, 4},
                                   {2, 1, 2, 2, "selective", 2},
                                   {.dp = 2, .tp = 2, .pp = 2, .zero = 3, .bf16_wire = true}})) {
-        const Outcome o = run(p);
+        const TrainedPoint o = trained(p);
         Point wide = p;
         wide.bf16_wire = false;
-        EXPECT(!p.bf16_wire || !(run(wide) == o), "%s: nothing is rounded", p.text().c_str());
+        EXPECT(!p.bf16_wire || !(trained(wide) == o), "%s: nothing is rounded", p.text().c_str());
         const double loss = test::largest_difference(o.losses, one_rank.losses);
         const double norm = test::largest_difference(o.norms, one_rank.norms);
         const bool narrow = kIsBf16 || p.bf16_wire;
         EXPECT(loss <= (narrow ? 1e-2 : 1e-5) && norm <= (narrow ? 0.1 : 1e-3),
                "%s: losses %.2g apart, norms %.2g", p.text().c_str(), loss, norm);
-        EXPECT(run(p) == o, "%s: two runs differ", p.text().c_str());
+        EXPECT(trained(p) == o, "%s: two runs differ", p.text().c_str());
     }
 }
 
