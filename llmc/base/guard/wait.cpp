@@ -19,6 +19,7 @@ Waiting::Waiting(const char* what, Awaits on, double patience) {
     if (!p || p->waits_for_ranks() || (on == Awaits::Own && p->wait.text[0])) return;
     rank = p;
     outer = p->wait;
+    began = seconds_now();
     p->awaits = on;
     p->patience = patience;
     p->wait = what;
@@ -26,6 +27,7 @@ Waiting::Waiting(const char* what, Awaits on, double patience) {
 
 Waiting::~Waiting() {
     if (rank) {
+        if (rank->awaits == Awaits::Ranks) waited_for_ranks += seconds_now() - began;
         rank->patience = 0;
         rank->wait = outer.text;
         rank->awaits = outer.text[0] ? Awaits::Own : Awaits::Ranks;

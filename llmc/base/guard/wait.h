@@ -20,6 +20,9 @@ inline namespace guard {
 // the call ends the wait: transports look for lost ranks.
 inline thread_local const std::function<void()>* in_wait = nullptr;
 
+// Seconds that this thread's rank has spent in named waits for other ranks.
+inline thread_local double waited_for_ranks = 0;
+
 // Names the wait of this rank for the time of a scope. The end is a heartbeat. Within a wait for other ranks
 // the outer name stays; within a wait of the rank's own, a wait for other ranks takes over.
 struct Waiting {
@@ -31,6 +34,7 @@ struct Waiting {
 
 private:
     RankProgress* rank = nullptr;       // null: the outer name stays
+    double began = 0;                   // seconds_now()
     SharedWord outer;
 };
 

@@ -26,7 +26,8 @@ void Controller::joins(int64_t agent, const AgentHello& hello, double now) {
     if (complete && most_ranks() <= world_now()) {                              // a spare
         // it may be the next controller
         if (hello.generation < generation) say(agent, Say::Plan, plan_bytes_);
-        return note_buddies();
+        note_buddies();
+        return replace_slow(now);
     }
     if (state == State::Running) return tell(Say::Leave, bytes_of(Generation{generation}));
     stop(now);
@@ -106,6 +107,7 @@ void Controller::hears(int64_t agent, const Message& m, double now) {
         case Say::Door: return door(m);
         case Say::Safe: return safe(m);
         case Say::Finished: return finish(m);
+        case Say::Slow: return slow(m, now);
         case Say::Broken: {
             const int64_t of = m.head<Generation>().generation;
             if (state == State::Taking) broken_ |= of >= generation;
@@ -197,16 +199,19 @@ void Controller::seat(int world) {
     std::vector<Seat> next(size_t(world), Seat{.agent = -1, .slot = 0, .host = {}, .address = {}});
     for (int r = 0; r < std::min(world, world_now()); r++) {
         const Seat& was = seats_[size_t(r)];
-        if (!agents_.contains(was.agent)) continue;
+        if (!agents_.contains(was.agent) || aside_.contains({was.agent, was.slot})) continue;
         next[size_t(r)] = was;
         used[was.agent].insert(was.slot);
     }
-    for (Seat& s : next)
+    const auto fill = [&](Seat& s, bool aside) {
         for (const auto& [number, agent] : agents_)
             for (int64_t slot = 0; slot < agent.hello.slots && s.agent < 0; slot++)
-                if (used[number].insert(slot).second)
+                if (aside_.contains({number, slot}) == aside && used[number].insert(slot).second)
                     s = {.agent = number, .slot = slot, .host = agent.hello.host,
                          .address = agent.hello.address};
+    };
+    for (const bool aside : {false, true})
+        for (Seat& s : next) fill(s, aside);
     seats_ = std::move(next);
 }
 
@@ -228,6 +233,7 @@ void Controller::plan(int world, double now) {
     doors_.assign(size_t(world), "");
     finished_.clear();
     safe_.clear();
+    slow_.clear();
     std::vector<Source> sources;
     for (const int64_t holder : from.holders)
         sources.push_back({agents_.at(holder).hello.address, agents_.at(holder).hello.port, 0});

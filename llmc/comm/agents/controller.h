@@ -10,7 +10,8 @@
 //
 // Ranks keep their numbers where they live; a lost rank's number goes to a free slot, of its own agent first.
 // Without a slot for each rank the job shrinks to the most ranks that fit the mesh, not below run.min_ranks;
-// when slots are there again it grows after the step that it computes.
+// when slots are there again it grows after the step that it computes. A rank that is slow moves to another
+// slot likewise, where one is free.
 #pragma once
 #include <functional>
 #include <map>
@@ -62,6 +63,9 @@ private:
     std::string plan_bytes_;
     std::vector<std::string> doors_;
     std::set<int> finished_, safe_;             // ranks
+    std::map<int, double> slow_;                // ranks, and how many times slower than the median
+    using Slot = std::pair<int64_t, int64_t>;   // of an agent
+    std::set<Slot> aside_;                      // of slow ranks: taken where no other slot is left
     std::vector<LostRank> losses_;                  // since the last plan
     double lost_at_ = -1, waits_since_ = 0, looked_ = 0;
     bool broken_ = false;                       // while Taking: ranks of the run wait for a plan
@@ -84,6 +88,9 @@ private:
     void door(const Message& m);
     void safe(const Message& m);
     void finish(const Message& m);
+    void slow(const Message& m, double now);
+    void replace_slow(double now);
+    int free_slots() const;
     void take_over(double now);
     void adopt(const GroupPlan& last);
 };

@@ -78,6 +78,10 @@ void Membership::finish(int code) {
     close_images();
 }
 
+void Membership::report_slow(double factor) {
+    agent.send(Say::Slow, SlowRank{plan.head.generation, seated.rank, 0, factor});
+}
+
 // ---------------------------------------------------------------------------------------------------------
 // images
 

@@ -19,6 +19,7 @@ struct Membership {
     // Exchanges where the ranks of the plan listen. Throws Lost where the plan is over before all have.
     std::vector<std::string> exchange_doors(const std::string& own);
     void finish(int code);
+    void report_slow(double factor);
 
     bool restores() const { return plan.head.step >= 0; }
     bool regroups() const { return plan.head.generation > 1; }

@@ -19,6 +19,7 @@ enum class Say : uint32_t {
     Door,           // of a rank, through its agent: DoorOf, then where the rank listens
     Safe,           // of a rank: DoorOf: its first image lies where a lost node leaves it
     Finished,       // of a rank: Finish
+    Slow,           // of a rank: SlowRank
     Beat,           // Generation
     // the controller to an agent
     Refused,        // a text: why the agent may not join
@@ -74,6 +75,11 @@ struct DoorOf {
 struct Finish {
     int64_t generation;
     int32_t rank, code;
+};
+struct SlowRank {
+    int64_t generation;
+    int32_t rank, unused;
+    double factor;                              // of its own time to the median's (comm/stragglers.h)
 };
 struct Seat {                                   // of a rank
     int64_t agent, slot;

@@ -1,6 +1,8 @@
 #include "llmc/train/run/step_log.h"
 
 #include "llmc/base/context.h"
+#include "llmc/base/host/machine.h"
+#include "llmc/comm/agents/member.h"
 #include "llmc/ops/ops.h"
 
 namespace PRECISION::inline runs {
@@ -14,10 +16,18 @@ static double flops_of(ModelConfig m, const StartInfo& info) {
     return model_flops_per_token(m, info.params);
 }
 
+// Of each rank: ranks of a stage do the same work.
+static std::vector<int> stages_of_ranks(const Config& c, int world) {
+    const MeshShape shape = mesh_shape(c.parallel, world);
+    std::vector<int> stages;
+    for (int r = 0; r < world; r++) stages.push_back(index_on(shape, kPp, r));
+    return stages;
+}
+
 StepLog::StepLog(const Config& c, const StartInfo& info, Model& m, RunLog& l, RunState& s)
     : cfg(c), model(m), log(l), state(s),
       meter(c, flops_of(c.model, info), info.peak_tflops, info.bus_id, s), spikes(names_of(m), s.tensors),
-      trace(c, m) {}
+      stragglers(stages_of_ranks(c, m.mesh.world.size)), trace(c, m) {}
 
 void StepLog::begin() {
     const int64_t step = state.step + 1;
@@ -26,6 +36,7 @@ void StepLog::begin() {
     trace.begin(step);
     if (steps.empty()) meter.begin();
     if (model.health) model.health->begin(state.step + 1);
+    model.statistics->begin();
 }
 
 void StepLog::add(int64_t step, double lr) {
@@ -100,6 +111,17 @@ void StepLog::write_health(const Step& s, const StepFigures& r, const StepResult
     if (spike) log.spike(*spike);
 }
 
+// The slow rank says so itself: it knows its host. Ranks have equal figures, and judge alike.
+void StepLog::name_if_slow(int64_t step, const StepResult& result) {
+    for (const Straggler& s : stragglers.add(result.own_seconds)) {
+        if (s.rank != context.rank) continue;
+        warning("rank {} of {} on {} is slow: without waits for other ranks its last {} steps or more, up to "
+                "step {}, took {:.1f} times as long as those of the ranks beside it", s.rank,
+                model.mesh.world.size, host_name(), Stragglers::kSteps, step, s.factor);
+        if (member()) member()->report_slow(s.factor);
+    }
+}
+
 Signals StepLog::write(size_t left) {
     Signals asked = std::exchange(earlier, {});
     if (trace.recording()) left = 0;
@@ -117,6 +139,7 @@ Signals StepLog::write(size_t left) {
         trace.end(meter.span);
         log.train(figures);
         write_health(s, figures, result);
+        name_if_slow(s.step, result);
         if (cfg.log.comm) log.comm(s.step, s.moved);
         trace.write();
         const RollbackRule& rule = cfg.train.rollback;

@@ -3,6 +3,7 @@
 #pragma once
 #include <deque>
 
+#include "llmc/comm/stragglers.h"
 #include "llmc/train/log/traffic.h"
 #include "llmc/train/log/log.h"
 #include "llmc/train/log/step_meter.h"
@@ -45,11 +46,13 @@ private:
     std::deque<Step> steps = {};     // not yet logged
     Traffic traffic = {};
     Spikes spikes;
+    Stragglers stragglers;
     struct Wrong { int64_t step, sample; };
     std::optional<Wrong> wrong = {}; // a step too many in trouble
 
     void count(const StepFigures& r, const Step& s);
     void roll_back(Loader& loader);
+    void name_if_slow(int64_t step, const StepResult& result);
     void write_health(const Step& s, const StepFigures& r, const StepResult& result);
     StepTrace trace;
     Signals earlier = {};            // asked for by steps that begin() has logged

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "llmc/base/guard/wait.h"
+
 namespace PRECISION::inline runs {
 
 StepStatistics::StepStatistics(const Pipeline& p, Optimizer& o, const Axis& w, Votes& v, bool health)
@@ -18,6 +20,11 @@ void StepStatistics::add_to(Arena& arena, Arena& host) {
     host.add("tokens and statistics on their way", &read_squares, kPlaces * tensor_count);
 }
 
+void StepStatistics::begin() {
+    began = seconds_now();
+    waited = waited_for_ranks;
+}
+
 StepSums StepStatistics::sum_over_ranks(const Signals& asked, double joules) {
     CHECK(votes.sent - votes.read < kPlaces, "step statistics: {} steps have not been read", kPlaces);
     double* words = sent_words + place_of(votes.sent) * kWords;
@@ -26,6 +33,7 @@ StepSums StepStatistics::sum_over_ranks(const Signals& asked, double joules) {
     if (!only_walks()) {
         std::copy(now.begin(), now.end(), words + kVotes);
         words[kJoules] = joules;
+        words[kOwnSeconds] = seconds_now() - began - (waited_for_ranks - waited);
     }
     ops::start_copy_to_device(mine + kVotes, words + kVotes, (kWords - kVotes) * sizeof *words);
     ops::mark_copies(sent, CopyLane::ToDevice);
@@ -33,7 +41,7 @@ StepSums StepStatistics::sum_over_ranks(const Signals& asked, double joules) {
     optimizer.sum_squares(mine + kSquares);
     if (tensor_count) optimizer.health->sum_squares();
     ops::await_copies(sent);
-    const double* of_all = world.all_gather(all, mine, size_t(kWords));
+    of_all = world.all_gather(all, mine, size_t(kWords));
     ops::sum_rows(sums, of_all, world.size, kWords);
     return {.loss = sums + kLoss, .squares = sums + kSquares};
 }
@@ -60,6 +68,8 @@ StepResult StepStatistics::read() {
                       .finite = state.finite != 0,
                       .joules = sum[kJoules],
                       .arrived = read_times[place]};
+    if (ops::reached_by_host() && votes.read == votes.sent)
+        for (int r = 0; r < world.size; r++) result.own_seconds.push_back(of_all[r * kWords + kOwnSeconds]);
     const double* squares = read_squares + size_t(place) * tensor_count;
     for (size_t i = 0; i < tensor_count; i++) result.tensor_norms.push_back(std::sqrt(squares[i]));
     return result;

@@ -1,6 +1,7 @@
 // Statistics of a step (loss, gradient norm, energy, votes), summed over all ranks by a small all-gather on
 // the device. The update reads the sums there; the host reads the sums later, on a GPU during the next step.
 //
+//     statistics.begin();
 //     pipeline.run(loader);
 //     const StepSums sums = statistics.sum_over_ranks(signals, joules);
 //     optimizer.clip(sums.squares, sums.loss);
@@ -26,6 +27,7 @@ struct StepResult {
     bool finite;                    // false: the update changed nothing
     double joules;                  // of all devices; NaN where a rank's energy is unknown
     double arrived;                 // by seconds_now(): on a GPU earlier than the host reads them
+    std::vector<double> own_seconds = {};       // of each rank: Stragglers; empty on GPUs
     std::vector<double> tensor_norms = {};      // of each tensor's gradient, with log.health
 };
 
@@ -38,6 +40,8 @@ struct StepStatistics {
     StepStatistics(const StepStatistics&) = delete;
     void add_to(Arena& arena, Arena& host);
 
+    // A step begins: the clock of this rank's own time, which ends with sum_over_ranks().
+    void begin();
     // Sums after the backward passes of a step. All ranks together. joules: drawn by this rank's device.
     StepSums sum_over_ranks(const Signals& asked = {}, double joules = 0);
     // Starts the copies to the host. REQUIRES: optimizer.clip() has been called.
@@ -46,8 +50,8 @@ struct StepStatistics {
     StepResult read();
 
 private:
-    // What a rank sends: the sum of its losses, of its squared gradients, its votes, its energy.
-    enum { kLoss, kSquares, kVotes, kJoules = kVotes + Votes::kWords, kWords };
+    // What a rank sends: sums of its losses and its squared gradients, its votes, its energy, its own time.
+    enum { kLoss, kSquares, kVotes, kJoules = kVotes + Votes::kWords, kOwnSeconds, kWords };
 
     ops::CopyTicket sent, reads[kPlaces];
 
@@ -60,6 +64,8 @@ private:
     double *sent_words, *read_sums;     // on the host: (kPlaces, kWords)
     double* read_times;                 // (kPlaces)
     ops::GradientState* read_state;     // (kPlaces)
+    const double* of_all = nullptr;     // what all ranks sent in the last step
+    double began = 0, waited = 0;       // by seconds_now(); waited_for_ranks then
     size_t tensor_count = 0;            // with log.health
     double* read_squares;               // (kPlaces, tensor_count)
 };

@@ -105,7 +105,7 @@ static void expect_plan(const std::string& where, const Model& model, const Size
     expect("gradient of wte as embedding", kIsFp64 && s.first && s.last ? 128 * C * w : 0);
     expect("streams to be sent", s.first && s.last ? 0 : n * C * w);
     expect("tokens", (alive + 1) * 2 * T * sizeof(int32_t));
-    const size_t ranks = size_t(model.mesh.world.size), figures = 8 * sizeof(double);
+    const size_t ranks = size_t(model.mesh.world.size), figures = 9 * sizeof(double);
     expect("statistics of a step", 2 * b(figures) + (ranks > 1 ? b(ranks * figures) : 0));
 
     // tensors that each rank of tp has whole: two norms and two biases of a block, wpe, the final norm

@@ -1,80 +1,10 @@
 // run.elastic as a user has it: agents whose ranks die in every phase end with the bytes of a calm run.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cmath>
-#include <csignal>
 
-#include "test/program.h"
+#include "test/elastic_run.h"
 
 using namespace test;
 using std::string, std::vector;
-
-namespace {
-
-// An agent, and what it prints.
-struct Started {
-    pid_t id;
-    string log;
-
-    Started(const string& config, const string& args, const string& name, const string& environment = "")
-        : log(folder(name) + ".log") {
-        const string command = fmt::format("exec env {} ./train_gpt {} {} > {} 2>&1", environment, config,
-                                           args, log);
-        id = fork();
-        if (id == 0) {
-            execl("/bin/bash", "bash", "-c", command.c_str(), nullptr);
-            _exit(127);
-        }
-    }
-    Started(const Started&) = delete;
-    ~Started() { stop(SIGKILL); }
-    void stop(int signal) { if (id > 0) ::kill(id, signal); }
-    // The exit code; -1: it did not end in time.
-    int wait() {
-        int status = 0;
-        for (int i = 0; i < 6000; i++, usleep(10000)) {
-            if (waitpid(id, &status, WNOHANG) != id) continue;
-            id = 0;
-            return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-        }
-        return -1;
-    }
-};
-
-string elastic_args(const string& run, const string& more) {
-    return "--run.dir=" + folder(run) + " --run.elastic=true --parallel.transport=tcp " + more;
-}
-
-void wait_for_rows(const string& run, const string& event, size_t count) {
-    for (int i = 0; i < 3000 && rows_of(run, event).size() < count; i++) usleep(10000);
-    EXPECT(rows_of(run, event).size() >= count, "%s: %zu rows of %s", run.c_str(), rows_of(run, event).size(),
-           event.c_str());
-}
-
-string hash_of(const string& run, int step) {
-    return test::run(fmt::format("cat {}/step_{}/*.safetensors | sha256sum", folder(run), step)).out;
-}
-
-// Rows of training and validation, without times and what was lost.
-string figures(const string& run) {
-    string text;
-    for (const json& row : rows_of(run))
-        for (const char* key : {"loss", "norm", "tokens"})
-            if (row.contains(key) && (row["event"] == "train" || row["event"] == "val"))
-                text += fmt::format("{} {} {} {}\n", row["event"].dump(), row["step"].dump(), key,
-                                    row[key].dump());
-    return text;
-}
-
-string config_of(const string& name, int steps = 6) {
-    return tiny_program_config(name, {{"run", {{"precision", "bf16"}}}, {"model", {{"layers", 4}}},
-                                      {"train", {{"steps", steps}, {"batch_tokens", 256},
-                                                 {"micro_batch", 1}}},
-                                      {"eval", {{"every", 3}}}, {"checkpoint", {{"every", 3}}}});
-}
-
-}  // namespace
 
 // The rank dies as it enters the phase; FAULT strikes once.
 TEST(a_rank_that_dies_in_any_phase_is_replaced_and_no_bit_differs) {
