@@ -5,7 +5,7 @@
 
 dev/faults.json has a fault a row: the rule that it breaks, a file, a text of the file and what replaces the
 text, and the test that must fail: the name of a file of test/ and, after a blank, a filter. "checks/NAME" is
-the test with every access of kernels looked at.
+the test with every access of kernels looked at, "full/NAME" the test as `make test-full` runs it.
 
 WORD     only rows with a WORD in their rule, file or test
 --tree   another checkout, whose tests are asked; rows whose text or test it lacks are left out
@@ -28,7 +28,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TABLE = "dev/faults.json"
-CHECKS = "checks/"
+CHECKS, FULL = "checks/", "full/"
 MOST_SECONDS = 60           # of a test; of one that takes long without a fault, five times as much
 MOST_BUILD_SECONDS = 1500
 ENDS = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
@@ -69,7 +69,7 @@ def mistakes(root):
         if times != 1:
             yield TABLE, line, "faults", f"the text is {times} times in {row['file']}, expected once"
             continue
-        name, _, test = row["test"].removeprefix(CHECKS).partition(" ")
+        name, _, test = row["test"].removeprefix(CHECKS).removeprefix(FULL).partition(" ")
         if row["from"] == row["to"]:
             yield TABLE, line, "faults", "a row that changes nothing"
         if name not in tests or test not in read(tests[name]):
@@ -133,7 +133,7 @@ class Tree:
 
     def ask(self, test, *flags):
         """(what became of the test, who failed): passed, found, no build, no end, no test."""
-        name, _, filters = test.removeprefix(CHECKS).partition(" ")
+        name, _, filters = test.removeprefix(CHECKS).removeprefix(FULL).partition(" ")
         binary = f"build/cpu-native/{CHECKS if test.startswith(CHECKS) else ''}test/{name}"
         make = ["make", f"-j{self.jobs}", "DEVICE=cpu", *flags, "train_gpt", "tokenize", "dev/ckpt", binary]
         output, code = call(make, self.folder, MOST_BUILD_SECONDS, self.temporary)
@@ -141,7 +141,8 @@ class Tree:
             return "no build", output.strip().split("\n")[-8:]
         start = time.time()
         most = self.most.get(test, 10 * MOST_SECONDS)
-        output, code = call([binary] + filters.split(), self.folder, most, self.temporary)
+        full = ["env", "TEST_FULL=1"] if test.startswith(FULL) else []
+        output, code = call([*full, binary] + filters.split(), self.folder, most, self.temporary)
         self.most.setdefault(test, max(MOST_SECONDS, 5 * (time.time() - start)))
         failed = [line.split()[1] for line in output.split("\n") if line.startswith("FAIL ")]
         ends = ENDS.search(output)
@@ -153,7 +154,7 @@ class Tree:
 
     def plant(self, row, test):
         path, start = self.place_of(row), time.time()
-        if not path or test.removeprefix(CHECKS).split(" ")[0] not in self.tests:
+        if not path or test.removeprefix(CHECKS).removeprefix(FULL).split(" ")[0] not in self.tests:
             return {"result": "not there", "by": [], "seconds": 0}
         if test not in self.whole:
             self.whole[test] = self.ask(test)

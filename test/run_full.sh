@@ -13,6 +13,7 @@
 #   - fuzzers, FUZZ_SECONDS (60) each
 #   - the whole lattice of meshes, and 30 of them under mpirun; every preset's walk on each of seven meshes
 #   - every way to die in every phase, of processes and threads; two nodes, and every way to lose one
+#   - run.elastic: faults at random, and no other bit
 #   - the fixtures of test/model computed again by PyTorch; ids of ./tokenize by Hugging Face's tokenizers;
 #     SmolLM2-135M against transformers, its scores of six tasks, and exports to GGUF against llama.cpp
 #     (fetches 1 GB and more; SMOLLM2=0: not)
@@ -191,6 +192,12 @@ nodes() {
     timeout "$limit" test/nodes.sh
 }
 
+storm() {
+    plain_make train_gpt tokenize build/cpu-native/test/storm >"$out/storm-build.log" 2>&1 ||
+        { tail -n 30 "$out/storm-build.log"; return; }
+    TEST_FULL=1 BUILD=build/cpu-native timeout "$limit" test/run_all.sh build/cpu-native/test/storm
+}
+
 floats() {
     plain_make build/cpu-native/test/math >"$out/floats-build.log" 2>&1 ||
         { tail -n 30 "$out/floats-build.log"; return; }
@@ -267,7 +274,7 @@ else
     compiled=(sanitizers portable races assembler)
     native=(emulation slow_bf16 reference tokenizers smollm2 scores reports fuzzers)
     last=()
-    if ! few; then compiled+=(definitions) native+=(deaths nodes crashes floats) last=(lattice); fi
+    if ! few; then compiled+=(definitions) native+=(deaths nodes storm crashes floats) last=(lattice); fi
     parts=("${compiled[@]}" "${native[@]}" "${last[@]}")
     lane "${native[@]}" &
     (renice -n 19 "$BASHPID" >/dev/null; lane "${compiled[@]}")
