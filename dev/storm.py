@@ -15,8 +15,8 @@ are forbidden, processes of this host. About every EVERY seconds a fault comes, 
 
 An agent that ends with 75, as on the losing side of a cut, is started again as well. At the end the run
 saves, and one agent without faults computes the same steps on the same mesh. Prints faults by kind, steps,
-efficiency (the steps, at their median length, over all time) and the longest time from a fault to the next
-step. Ends with "N passed, N failed".
+efficiency (the time of steps that stand, over all time; of a step at most three times the median of those
+around it) and the longest time from a fault to the next step. Ends with "N passed, N failed".
 
 --rows        micro-batches of a rank in a step: longer steps
 --efficiency  the least that passes
@@ -168,7 +168,7 @@ class Storm:
         end = time.monotonic() + self.args.seconds
         due = time.monotonic() + self.args.every
         while time.monotonic() < end and not self.wrong:
-            self.until(lambda: time.monotonic() >= min(due, end), self.args.every + 1)
+            self.until(lambda: time.monotonic() >= min(due, end), self.args.seconds)
             if time.monotonic() < due:
                 break
             for _ in range(20):

@@ -13,7 +13,8 @@
 #   - fuzzers, FUZZ_SECONDS (60) each
 #   - the whole lattice of meshes, and 30 of them under mpirun; every preset's walk on each of seven meshes
 #   - every way to die in every phase, of processes and threads; two nodes, and every way to lose one
-#   - run.elastic: faults at random, and no other bit
+#   - run.elastic: faults at random; agents through ssh, and a partition of three nodes; agents and restarts
+#     under a real Slurm
 #   - the fixtures of test/model computed again by PyTorch; ids of ./tokenize by Hugging Face's tokenizers;
 #     SmolLM2-135M against transformers, its scores of six tasks, and exports to GGUF against llama.cpp
 #     (fetches 1 GB and more; SMOLLM2=0: not)
@@ -186,11 +187,13 @@ deaths() {
     TEST_FULL=1 BUILD=build/cpu-native timeout "$limit" test/run_all.sh "${targets[@]}"
 }
 
-nodes() {
-    plain_make train_gpt tokenize >"$out/nodes-build.log" 2>&1 ||
-        { tail -n 30 "$out/nodes-build.log"; return; }
-    timeout "$limit" test/nodes.sh
+on_nodes() {
+    plain_make train_gpt tokenize >"$out/$1-build.log" 2>&1 || { tail -n 30 "$out/$1-build.log"; return; }
+    timeout "$limit" "test/$1.sh"
 }
+nodes() { on_nodes nodes; }
+elastic_nodes() { on_nodes elastic_nodes; }
+slurm() { on_nodes slurm; }
 
 storm() {
     plain_make train_gpt tokenize build/cpu-native/test/storm >"$out/storm-build.log" 2>&1 ||
@@ -274,7 +277,11 @@ else
     compiled=(sanitizers portable races assembler)
     native=(emulation slow_bf16 reference tokenizers smollm2 scores reports fuzzers)
     last=()
-    if ! few; then compiled+=(definitions) native+=(deaths nodes storm crashes floats) last=(lattice); fi
+    if ! few; then
+        compiled+=(definitions)
+        native+=(deaths nodes storm elastic_nodes slurm crashes floats)
+        last=(lattice)
+    fi
     parts=("${compiled[@]}" "${native[@]}" "${last[@]}")
     lane "${native[@]}" &
     (renice -n 19 "$BASHPID" >/dev/null; lane "${compiled[@]}")
