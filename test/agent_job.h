@@ -24,6 +24,9 @@ struct AgentJob {
     int plans = 0, leaves = 0;
     bool has_lease = true;
     std::set<size_t> moves;                 // ranks that may leave an agent that lives
+    std::set<int> silent;                       // ranks that open no door
+    int64_t deaf = 0;                           // an agent that does not answer Stop
+    std::string went;                           // doors of the last Go
     double now = 1;
 
     AgentJob(int wanted, int least, int multiple = 1) {
@@ -66,17 +69,18 @@ struct AgentJob {
             told.erase(told.begin());
             if (!hosts.contains(t.agent)) continue;
             const Message m{t.kind, t.bytes};
-            if (t.kind == Say::Stop)
+            if (t.kind == Say::Stop && t.agent != deaf)
                 controller.hears(t.agent, {Say::Ready, bytes_of(m.head<Generation>(),
                                                                 bytes_of_list(hosts[t.agent].held))}, now);
             leaves += t.kind == Say::Leave;
+            if (t.kind == Say::Go) went = m.bytes;
             if (t.kind == Say::Leave) controller.hears(t.agent, {Say::Broken, m.bytes}, now);
             if (t.kind == Say::Plan) {
                 const GroupPlan next = plan_of(m.bytes);
                 if (next.head.generation > plan.head.generation) check(next);
                 plan = next;
                 for (int r = 0; r < plan.head.world; r++)
-                    if (plan.seats[size_t(r)].agent == t.agent)
+                    if (plan.seats[size_t(r)].agent == t.agent && !silent.contains(r))
                         controller.hears(t.agent, {Say::Door, bytes_of(DoorOf{plan.head.generation, r, 0},
                                                                        "door")}, now);
             }

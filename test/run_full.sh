@@ -13,7 +13,7 @@
 #   - fuzzers, FUZZ_SECONDS (60) each
 #   - the whole lattice of meshes, and 30 of them under mpirun; every preset's walk on each of seven meshes
 #   - every way to die in every phase, of processes and threads; two nodes, and every way to lose one
-#   - run.elastic: faults at random; agents through ssh, and a partition of three nodes; agents and restarts
+#   - run.elastic: a rank dies at each of its collectives; faults at random; agents through ssh, and a partition of three nodes; agents and restarts
 #     under a real Slurm
 #   - the fixtures of test/model computed again by PyTorch; ids of ./tokenize by Hugging Face's tokenizers;
 #     SmolLM2-135M against transformers, its scores of six tasks, and exports to GGUF against llama.cpp
@@ -179,6 +179,12 @@ crashes() {
     CRASH_POINTS=all BUILD=build/cpu-native timeout 300 test/run_all.sh "${targets[@]}"
 }
 
+kills() {
+    plain_make train_gpt build/cpu-native/test/kills >"$out/kills-build.log" 2>&1 ||
+        { tail -n 30 "$out/kills-build.log"; return; }
+    KILLS=all BUILD=build/cpu-native timeout 3600 test/run_all.sh build/cpu-native/test/kills
+}
+
 deaths() {
     local targets=(build/cpu-native/test/supervisor build/cpu-native/test/deaths
                    build/cpu-native/test/slow_disks)
@@ -279,7 +285,7 @@ else
     last=()
     if ! few; then
         compiled+=(definitions)
-        native+=(deaths nodes storm elastic_nodes slurm crashes floats)
+        native+=(deaths nodes storm elastic_nodes slurm crashes kills floats)
         last=(lattice)
     fi
     parts=("${compiled[@]}" "${native[@]}" "${last[@]}")

@@ -10,6 +10,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
 #include "llmc/base/progress.h"
+#include "llmc/base/guard/generation.h"
 #include "llmc/base/guard/wait.h"
 #include "llmc/comm/flip_here.h"
 #include "llmc/comm/reductions.h"
@@ -32,6 +33,7 @@ struct Call {
     const Waiting named;
 
     Call(Group& g, Verb v) : group(g), verb(v), named((std::string(verb_names[v]) + " " + g.name).c_str()) {
+        may_die_at(DiesAt::Collective);
         if (g.most_delay_us == 0) return;
         static thread_local std::minstd_rand draw(unsigned(context.rank) * 7919 + 1);
         std::this_thread::sleep_for(std::chrono::microseconds(draw() % unsigned(g.most_delay_us + 1)));

@@ -13,8 +13,8 @@ void leave_generation() {
 }
 
 void look_for_stop() {
-    if (!own_generation || !progress_page || std::uncaught_exceptions()) return;
-    if (progress_page->stopped >= own_generation) leave_generation();
+    if (!own_generation || !agent_page || std::uncaught_exceptions()) return;
+    if (agent_page->stopped >= own_generation) leave_generation();
 }
 
 void lose_rank(const char* file, int line, const std::string& message) {

@@ -2,6 +2,7 @@
 // live end their generation by the exception Lost, and join the next.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "llmc/base/check.h"
@@ -16,6 +17,15 @@ struct Lost {};
 
 // Of this rank, from 1 on; 0: a lost rank ends the job.
 inline thread_local int64_t own_generation = 0;
+
+// The page that this rank's thread shares with its agent; null: there is no agent.
+struct ProgressPage;
+inline thread_local ProgressPage* agent_page = nullptr;
+
+// Tests: called where a rank may die. What it throws ends the rank's thread, as a signal ends a process.
+enum class DiesAt { Collective, Door, Image, Fetch };
+inline thread_local const std::function<void(DiesAt)>* may_die = nullptr;
+inline void may_die_at(DiesAt place) { if (may_die) (*may_die)(place); }
 
 [[noreturn]] void leave_generation();               // throws Lost; a heartbeat
 

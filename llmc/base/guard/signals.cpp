@@ -110,7 +110,7 @@ void catch_signals() {
 Signals take_signals() {
     poll_signals();
     const bool stop = asked_to_stop, save = save_asked.exchange(false);
-    const bool regroup = own_generation && progress_page && progress_page->leaves >= own_generation;
+    const bool regroup = own_generation && agent_page && agent_page->leaves >= own_generation;
     return {.save = save || stop, .stop = stop, .regroup = regroup};
 }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "llmc/base/check.h"
 #include "llmc/base/config/axes.h"
@@ -52,8 +53,11 @@ Agent::Agent(const Config& config, char** arguments)
 
 void Agent::start_rank(size_t slot) {
     fflush(stdout);
-    CHECK_INPUT(ranks[slot].start(argv, mask_of_ranks, cfg.run.hang_timeout, plan.head.generation > 1),
-                "run.elastic: this agent cannot start a rank: {}", system_reason());
+    RankProcess& r = ranks[slot];
+    const bool again = plan.head.generation > 1;
+    const bool started = starts_thread ? starts_thread(r)
+                                       : r.start(argv, mask_of_ranks, cfg.run.hang_timeout, again);
+    CHECK_INPUT(started, "run.elastic: this agent cannot start a rank: {}", system_reason());
 }
 
 bool Agent::computing() const {
@@ -67,6 +71,8 @@ static bool ends_the_job(int code) { return code >= kExitNotFinite && code <= kE
 
 void Agent::bury(size_t slot, int code) {
     RankProcess& r = ranks[slot];
+    const pid_t process = std::exchange(r.process, 0);      // the number may be another's now
+    const std::string cause = r.cause.empty() ? end_of(code) : r.cause;
     while (std::optional<Message> m = r.channel.next()) hear_rank(slot, *m);
     if (const int64_t writes = r.page->writes) images.forget_torn({r.generation, writes - 1, r.rank, 0});
     const RankProcess gone = std::move(r);
@@ -76,11 +82,10 @@ void Agent::bury(size_t slot, int code) {
     if (gone.finished || ended) return;
     LostRank l = {.generation = gone.generation, .rank = gone.rank, .code = 0, .host = {}, .cause = {}};
     if (ends_the_job(code) || (told_to_end && code == kExitRestart)) l.code = code;
-    const std::string cause = gone.cause.empty() ? end_of(code) : gone.cause;
     set_word(l.cause, cause);
     if (!l.code && gone.rank >= 0)
         warning("rank {} of {} on {} (process {}) {} {}; it is replaced", gone.rank,
-                plan.head.world, host_name(), int(gone.process), cause, doing);
+                plan.head.world, host_name(), int(process), cause, doing);
     if (gone.rank >= 0 || l.code) tell_controller(Say::Died, bytes_of(l));
 }
 

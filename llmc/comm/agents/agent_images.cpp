@@ -18,10 +18,12 @@ void Agent::hear_rank(size_t slot, const Message& m) {
             break;
         }
         case Say::Door: tell_controller(Say::Door, m.bytes); break;
-        case Say::Images:
-            if (!images.add(m.head<ImageSpace>(), r.process, std::string(m.rest<ImageSpace>())))
-                refuse_images(r, m.head<ImageSpace>());
+        case Say::Images: {
+            const auto added = images.add(m.head<ImageSpace>(), r.process, std::string(m.rest<ImageSpace>()));
+            if (added == ImageStore::Added::NoRoom) refuse_images(r, m.head<ImageSpace>());
+            if (added == ImageStore::Added::Gone) r.kill_for("ended before its images were there");
             break;
+        }
         case Say::Commit: {
             const ImageStep s = m.head<ImageStep>();
             images.commit(s, std::string(m.rest<ImageStep>()));

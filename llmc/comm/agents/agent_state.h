@@ -2,6 +2,7 @@
 // controller, agent_talk.cpp says and hears, agent_images.cpp has what concerns its ranks and their images.
 #pragma once
 #include <csignal>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +28,7 @@ struct Agent {
     const std::string settings;             // settings_text()
     const int64_t id;
     sigset_t mask_of_ranks = {};
+    std::function<bool(RankProcess&)> starts_thread = {};   // tests: ranks are threads
     Lease lease;
     Listeners listeners;
     std::string address;                    // of this agent, as others reach it

@@ -27,16 +27,16 @@ static std::unique_ptr<RankImages> mapped(const ImageSpace& space, int fd, int f
     return images;
 }
 
-bool ImageStore::add(const ImageSpace& space, int process, std::string head) {
+ImageStore::Added ImageStore::add(const ImageSpace& space, int process, std::string head) {
     const std::string path = fmt::format("/proc/{}/fd/{}", process, space.file);
     const Fd file(open(path.c_str(), O_RDWR | O_CLOEXEC));
     struct stat s = {};
-    if (!file || fstat(file.fd, &s) != 0 || uint64_t(s.st_size) < 2 * space.bytes) return false;
+    if (!file || fstat(file.fd, &s) != 0 || uint64_t(s.st_size) < 2 * space.bytes) return Added::Gone;
     auto images = mapped(space, file.fd, MAP_SHARED, std::move(head));
-    if (!images) return false;
+    if (!images) return Added::NoRoom;
     images->own = true;
     images_[{space.generation, space.rank}] = std::move(images);
-    return true;
+    return Added::Done;
 }
 
 bool ImageStore::add_copy(const ImageSpace& space, std::string head) {

@@ -33,8 +33,9 @@ struct RankImages {
 };
 
 struct ImageStore {
-    // Maps the file of a rank's process. false: the process is gone.
-    bool add(const ImageSpace& space, int process, std::string head);
+    // Maps the file of a rank's process.
+    enum class Added { Done, Gone, NoRoom };        // Gone: the process is
+    Added add(const ImageSpace& space, int process, std::string head);
     bool add_copy(const ImageSpace& space, std::string head);       // false: no memory
     bool write(const ImagePart& part, std::string_view data);       // into a copy. false: beyond it
     void commit(const ImageStep& s, std::string state);

@@ -19,10 +19,12 @@ inline namespace agents {
 static constexpr double kForever = std::numeric_limits<double>::infinity();
 
 Membership* member() {
+    if (member_of_thread) return member_of_thread;
     static const std::unique_ptr<Membership> own = [] {
         const char* const text = getenv(kAgentVariable);
         auto m = text ? std::make_unique<Membership>() : nullptr;
         if (m) m->agent = MessageChannel(Socket(atoi(text)));
+        if (m) agent_page = progress_page;
         return m;
     }();
     return own.get();
@@ -30,12 +32,13 @@ Membership* member() {
 
 // The agent has ended, or ends the job.
 [[noreturn]] static void leave(int code) {
+    if (context.throw_on_fatal) throw Fatal(code, "the agent ends the job");
     ends_on_purpose();
     _exit(code);
 }
 
+// Images stay open until then: the agent may not have mapped them yet.
 void Membership::await_plan() {
-    close_images();
     own_generation = 0;
     agent.send(Say::Ready);
     for (;;) {
@@ -45,17 +48,20 @@ void Membership::await_plan() {
         if (m->kind != Say::Plan) continue;
         seated = m->head<Seated>();
         plan = plan_of(m->rest<Seated>());
-        if (progress_page->stopped >= plan.head.generation) {      // over already
+        if (agent_page->stopped >= plan.head.generation) {      // over already
             agent.send(Say::Ready);
             continue;
         }
+        close_images();
         own_generation = plan.head.generation;
         return;
     }
 }
 
 std::vector<std::string> Membership::exchange_doors(const std::string& own) {
+    may_die_at(DiesAt::Door);
     agent.send(Say::Door, DoorOf{plan.head.generation, seated.rank, 0}, own);
+    may_die_at(DiesAt::Door);
     for (;;) {
         const std::optional<Message> m = agent.await("the other ranks", kForever);
         if (!m) leave(kExitRestart);
@@ -111,29 +117,32 @@ void Membership::open_images(uint64_t bytes, const std::string& head) {
 }
 
 std::byte* Membership::image(int64_t step) const {
-    progress_page->writes = step + 1;
+    agent_page->writes = step + 1;
+    may_die_at(DiesAt::Image);
     return images_ + size_t(step % 2) * image_bytes_;
 }
 
 void Membership::commit(int64_t step, const std::string& state) {
+    may_die_at(DiesAt::Image);
     committed_ = step;
     agent.send(Say::Commit, ImageStep{plan.head.generation, step, seated.rank, 0}, state);
-    progress_page->writes = 0;
+    may_die_at(DiesAt::Image);
+    agent_page->writes = 0;
 }
 
 void Membership::await_safe() {
     static constexpr Wait hasty = {.what = "a copy of the image on another node", .nap = 2e-4};
     static constexpr double kSilent = 10;           // seconds: then the other agents go on without this one
-    uint64_t beats = progress_page->agent_beats;
+    uint64_t beats = agent_page->agent_beats;
     double heard = seconds_now();
     wait_until(hasty, [&] {
         agent.flush();
-        if (beats != progress_page->agent_beats) {
-            beats = progress_page->agent_beats;
+        if (beats != agent_page->agent_beats) {
+            beats = agent_page->agent_beats;
             heard = seconds_now();
         }
         if (seconds_now() - heard > kSilent) leave_generation();
-        return progress_page->safe_step >= committed_;
+        return agent_page->safe_step >= committed_;
     });
 }
 
@@ -153,6 +162,7 @@ MessageChannel& HeldImages::channel_of(int rank) {
 }
 
 void HeldImages::ask(int rank, Say kind, const std::string& bytes) {
+    may_die_at(DiesAt::Fetch);
     MessageChannel& c = channel_of(rank);
     c.send(kind, bytes);
     const std::optional<Message> m = c.await("an image of the state", seconds_now() + 60);

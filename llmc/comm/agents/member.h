@@ -44,8 +44,9 @@ private:
     void close_images();
 };
 
-// Of this process; null: it is no rank of an agent.
+// Of this process; null: it is no rank of an agent. Tests have ranks that are threads.
 Membership* member();
+inline thread_local Membership* member_of_thread = nullptr;
 
 // The images of the plan, of all ranks that kept them, read from the agents that hold them.
 struct HeldImages {

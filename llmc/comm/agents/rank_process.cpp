@@ -59,7 +59,8 @@ void RankProcess::forget() {
 }
 
 void RankProcess::signal(int number) const {
-    if (process > 0) kill(process, number);
+    if (thread) thread->killed = thread->killed || number == SIGKILL;
+    else if (process > 0) kill(process, number);
 }
 
 void RankProcess::kill_for(const std::string& why) {
@@ -69,6 +70,7 @@ void RankProcess::kill_for(const std::string& why) {
 
 std::optional<int> RankProcess::ended() {
     int status = 0;
+    if (thread) return thread->code == RankThread::kRuns ? std::nullopt : std::optional<int>(thread->code);
     while (process > 0 && waitpid(process, &status, WNOHANG | WUNTRACED | WCONTINUED) == process) {
         if (WIFSTOPPED(status)) stopped_by = WSTOPSIG(status);
         else if (WIFCONTINUED(status)) stopped_by = 0;

@@ -2,6 +2,7 @@
 #pragma once
 #include <sys/types.h>
 
+#include <atomic>
 #include <csignal>
 #include <memory>
 #include <optional>
@@ -12,6 +13,13 @@
 #include "llmc/comm/agents/channel.h"
 
 inline namespace agents {
+
+// Tests: a rank that is a thread of this process.
+struct RankThread {
+    std::atomic<int> code = kRuns;          // as RankProcess::ended() has it
+    std::atomic<bool> killed = false;       // by the agent
+    static constexpr int kRuns = 1000;
+};
 
 struct RankProcess {
     pid_t process = 0;                      // 0: there is none
@@ -25,6 +33,7 @@ struct RankProcess {
     int64_t generation = 0;
     bool finished = false;
     std::string cause;                      // why the agent has killed it
+    std::shared_ptr<RankThread> thread;     // in place of a process; null: none
 
     // Starts the program anew as a rank. mask: of its signals. again: in place of a lost one, so that a FAULT
     // of tests strikes once. false: no process can be made.

@@ -38,6 +38,10 @@ TcpDoor tcp_listen(const Rendezvous& r);
 // The same at an address of this host; exit code 78 where it is none.
 TcpDoor tcp_listen_at(const std::string& address, const std::string& secret);
 
+// false: pieces between ranks of a host go through connections alone. For tests whose ranks are threads: the
+// memory of a thread that is gone can be read.
+inline thread_local bool tcp_reads_memory = true;
+
 // All ranks together: connects the groups of this rank's mesh. endpoints: of all ranks. Exit code 75 if ranks
 // do not connect in time.
 void tcp_begin(const TcpDoor& door, RankMesh& ranks, const MeshShape& shape,

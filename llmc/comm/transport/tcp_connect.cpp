@@ -82,7 +82,7 @@ static Sha256 proof_of(const std::string& secret, const Claim& c, const std::vec
 // Same host, same namespace of processes, and the right to read: then the mark is there.
 static bool reads(const TcpEndpoint& own, const TcpEndpoint& other) {
     uint64_t mark = 0;
-    return !memcmp(own.boot, other.boot, sizeof own.boot) &&
+    return tcp_reads_memory && !memcmp(own.boot, other.boot, sizeof own.boot) &&
            read_memory(other.process, &mark, other.mark_address, sizeof mark) && mark == other.mark;
 }
 

@@ -126,11 +126,12 @@ TEST(an_image_outlives_its_rank) {
     EXPECT(ftruncate(file, 2 * 4096) == 0, "no memory");
     const ImageSpace space = {.generation = 1, .world = 1, .rank = 0, .bytes = 4096, .file = file,
                               .unused = 0};
-    EXPECT(store.add(space, getpid(), "head"), "it cannot be mapped");
+    EXPECT(store.add(space, getpid(), "head") == ImageStore::Added::Done, "it cannot be mapped");
     EXPECT(pwrite(file, "step 5", 6, 4096) == 6, "write");
     store.commit({1, 5, 0, 0}, "state");
     close(file);
     RankImages* const i = store.find(1, 0);
     EXPECT(i && string(reinterpret_cast<char*>(i->at(5)), 6) == "step 5", "other bytes");
-    EXPECT(!store.add({1, 1, 0, 4096, file, 0}, getpid(), ""), "a closed descriptor");
+    EXPECT(store.add({1, 1, 0, 4096, file, 0}, getpid(), "") == ImageStore::Added::Gone,
+           "a closed descriptor");
 }
