@@ -58,7 +58,8 @@ TEST(both_holders_of_an_image_lost_send_all_back_to_the_checkpoint) {
                                            folder("calm"));
     EXPECT(calm.code == 0, "'%s'", calm.err.c_str());
     Agents agents("holders", config, mesh, {1, 1, 3});
-    wait_for_rows("holders", "train", 16);
+    wait_for_rows("holders", "train", 11);
+    for (int i = 0; i < 1000 && !there(folder("holders") + "/step_10"); i++) usleep(10000);
     const string before = agents.ranks_of(2);
     agents.kill({0, 1});                            // 0 is the controller
     wait_for_rows("holders", "regroup", 1);
@@ -70,7 +71,8 @@ TEST(both_holders_of_an_image_lost_send_all_back_to_the_checkpoint) {
     EXPECT(before.size() > 1 && after.size() > before.size() && has(after, before), "ranks '%s', then '%s'",
            before.c_str(), after.c_str());
     const auto lost = rows_of("holders", "lost");
-    EXPECT(lost.size() == 2 && lost[0]["step"] == 10, "%zu lost: '%s'", lost.size(), log.c_str());
+    EXPECT(lost.size() == 2 && lost[0]["step"] >= 10 && int(lost[0]["step"]) % 10 == 0,
+           "%zu lost: '%s'", lost.size(), log.c_str());
     EXPECT(figures("holders") == figures("calm") && hash_of("holders", 40) == hash_of("calm", 40),
            "other figures");
 }
