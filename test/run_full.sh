@@ -13,8 +13,8 @@
 #   - fuzzers, FUZZ_SECONDS (60) each
 #   - the whole lattice of meshes, and 30 of them under mpirun; every preset's walk on each of seven meshes
 #   - every way to die in every phase, of processes and threads; two nodes, and every way to lose one
-#   - run.elastic: a rank dies at each of its collectives; faults at random; agents through ssh, and a partition of three nodes; agents and restarts
-#     under a real Slurm
+#   - run.elastic: a rank dies at each of its collectives; faults at random; agents through ssh, and a
+#     partition of three nodes; agents and restarts under a real Slurm
 #   - the fixtures of test/model computed again by PyTorch; ids of ./tokenize by Hugging Face's tokenizers;
 #     SmolLM2-135M against transformers, its scores of six tasks, and exports to GGUF against llama.cpp
 #     (fetches 1 GB and more; SMOLLM2=0: not)
@@ -172,26 +172,21 @@ lattice() {
     BUILD=build/cpu-native timeout "$limit" test/run_all.sh "${targets[@]}"
 }
 
-crashes() {
-    local targets=(build/cpu-native/test/crash build/cpu-native/test/power_cut)
-    plain_make "${targets[@]}" >"$out/crashes-build.log" 2>&1 ||
-        { tail -n 30 "$out/crashes-build.log"; return; }
-    CRASH_POINTS=all BUILD=build/cpu-native timeout 300 test/run_all.sh "${targets[@]}"
+# in_full PART SECONDS TEST...
+in_full() {
+    local part=$1 seconds=$2
+    shift 2
+    local targets=("${@/#/build/cpu-native/test/}")
+    plain_make train_gpt tokenize "${targets[@]}" >"$out/$part-build.log" 2>&1 ||
+        { tail -n 30 "$out/$part-build.log"; return; }
+    TEST_FULL=1 CRASH_POINTS=all KILLS=all BUILD=build/cpu-native \
+        timeout "$seconds" test/run_all.sh "${targets[@]}"
 }
-
-kills() {
-    plain_make train_gpt build/cpu-native/test/kills >"$out/kills-build.log" 2>&1 ||
-        { tail -n 30 "$out/kills-build.log"; return; }
-    KILLS=all BUILD=build/cpu-native timeout 3600 test/run_all.sh build/cpu-native/test/kills
-}
-
-deaths() {
-    local targets=(build/cpu-native/test/supervisor build/cpu-native/test/deaths
-                   build/cpu-native/test/slow_disks)
-    plain_make train_gpt tokenize "${targets[@]}" >"$out/deaths-build.log" 2>&1 ||
-        { tail -n 30 "$out/deaths-build.log"; return; }
-    TEST_FULL=1 BUILD=build/cpu-native timeout "$limit" test/run_all.sh "${targets[@]}"
-}
+crashes() { in_full crashes 300 crash power_cut; }
+deaths() { in_full deaths "$limit" supervisor deaths slow_disks; }
+kills() { in_full kills 3600 kills; }
+storm() { in_full storm "$limit" storm; }
+floats() { in_full floats "$limit" math; }
 
 on_nodes() {
     plain_make train_gpt tokenize >"$out/$1-build.log" 2>&1 || { tail -n 30 "$out/$1-build.log"; return; }
@@ -200,18 +195,6 @@ on_nodes() {
 nodes() { on_nodes nodes; }
 elastic_nodes() { on_nodes elastic_nodes; }
 slurm() { on_nodes slurm; }
-
-storm() {
-    plain_make train_gpt tokenize build/cpu-native/test/storm >"$out/storm-build.log" 2>&1 ||
-        { tail -n 30 "$out/storm-build.log"; return; }
-    TEST_FULL=1 BUILD=build/cpu-native timeout "$limit" test/run_all.sh build/cpu-native/test/storm
-}
-
-floats() {
-    plain_make build/cpu-native/test/math >"$out/floats-build.log" 2>&1 ||
-        { tail -n 30 "$out/floats-build.log"; return; }
-    TEST_FULL=1 BUILD=build/cpu-native timeout "$limit" test/run_all.sh build/cpu-native/test/math
-}
 
 reference() {
     local python=${PYTHON:-/usr/bin/python3}
