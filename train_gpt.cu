@@ -65,7 +65,8 @@ int train(Config cfg, const Mesh& mesh) {
     const RunData data = open_run_data(cfg, mesh.world);            // tokenizer and tokens, validated
     const bool samples = cfg.sample.every > 0 && data.tokenizer;
     cfg.model.vocab = data.vocab;
-    cfg.train.micro_batch = fitting_micro_batch(cfg, mesh, samples, available_to_rank(mesh), saved_batch);
+    const size_t room = available_to_rank(mesh, cfg.memory);
+    cfg.train.micro_batch = fitting_micro_batch(cfg, mesh, samples, room, saved_batch);
     if (origin) check_settings(cfg, *origin, data.contents, mesh.rank == 0);
     Model model(cfg, mesh, cfg.train.micro_batch, samples);         // planned, not yet allocated
     Checkpoint checkpoint(cfg, model.shards, model.votes, model.snapshot, data.tokenizer_files, model.images);
@@ -78,7 +79,7 @@ int train(Config cfg, const Mesh& mesh) {
     RunState state = checkpoint.load_or_init(origin, data.contents);
     ElasticImages images(cfg, checkpoint);                          // in memory that outlives this process
     const int64_t first = state.step;
-    const auto loader = open_loader(cfg, data, mesh.dp, state.sample);
+    const auto loader = open_loader(cfg, data, mesh, state.sample);
     std::optional<Generator> generator;
     if (samples) generator.emplace(cfg, mesh, *model.decoder, model.zero);
     log.start(cfg, info, checkpoint.newest, state);

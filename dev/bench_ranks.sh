@@ -1,6 +1,7 @@
 #!/bin/sh
 # make bench-ranks: two ranks of one thread each against one rank of two threads, by MPI and by threads, on
-# every axis. A table on screen, one JSON under dev/results/. BENCH="fp32 bf16" chooses precisions.
+# every axis; tp and cp also with rows of 4,096 tokens. A table on screen, one JSON under dev/results/.
+# BENCH="fp32 bf16" chooses precisions.
 case ${1:-} in -h | --help) sed -n '2,/^[^#]/{s/^# //p;s/^#$//p}' "$0"; exit ;; esac
 set -eu
 cd "$(dirname "$0")/.."

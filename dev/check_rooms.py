@@ -12,7 +12,7 @@ HOUSE = {
     "ops": ["decl", "", "cuda/device", "cuda", "cuda/tuning", "cuda/products", "cuda/attention",
             "cpu/products", "cpu"],
     "comm": ["", "rendezvous", "agents", "transport", "launch"],
-    "model": [""],
+    "model": ["", "infer"],
     "train": ["data", "step", "replicas", "save/formats", "save", "survive", "score", "report", "serve",
               "watch", "log", "run", "price", "plan", "explore"],
 }

@@ -9,7 +9,7 @@ namespace PRECISION {
 struct TestedAttention {
     int B, Tq, Tk, NH, D, q_offset, k_offset, group = 1, window = 0, mean = 0;
 
-    test::PackedRows rows() const { return {B, Tq, mean}; }
+    test::PackedRows rows() const { return {B, Tk, mean, q_offset - k_offset, Tq}; }
 };
 
 // Rows of q lie further apart than heads need, as do those of k and v.

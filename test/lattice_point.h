@@ -6,6 +6,7 @@ namespace PRECISION {
 
 inline constexpr int kSteps = 5, kRows = 12;
 inline constexpr double kRate = 1e-2;
+inline constexpr int kDivided = 24;         // tokens of a row that cp = 2, 3, 4 and 6 divide
 
 // Awkward sizes: 7 layers on 2 or 4 stages, V % 8 = 3, odd T, sequences that tp does not divide.
 inline Config lattice_config() {
@@ -28,23 +29,31 @@ struct Point {
     size_t kind = 0;            // of kKinds
     int muon = 0;               // 2: cautious
     int offload = 0;
-    const char* order = "tp,pp,dp";
+    const char* order = "tp,cp,pp,dp";
     bool clips = true;          // false: optimizer.grad_clip is 0
     bool elastic = false;       // ranks may have unequal shares of a step
+    int cp = 1;
+    bool heads = false;         // parallel.cp_kind
+    bool documents = false;     // model.document_mask
+    bool divided = false;       // rows of kDivided tokens without cp, too
 
-    int ranks() const { return dp * tp * pp; }
+    int ranks() const { return dp * tp * pp * cp; }
     std::string text() const {
-        return fmt::format("dp {} tp {} pp {} zero {} recompute {}, {} virtual stages, micro-batch {}, "
-                           "group {}{}, kind {}{}{}, order {}",
-                           dp, tp, pp, zero, recompute, virtual_stages, micro_batch, zero_group,
+        return fmt::format("dp {} tp {} pp {} cp {}{} zero {} recompute {}, {} virtual stages, batch {}, "
+                           "group {}{}, kind {}{}{}{}, order {}",
+                           dp, tp, pp, cp, heads ? " by heads" : "", zero, recompute, virtual_stages,
+                           micro_batch, zero_group,
                            native ? ", native" : bf16_wire ? ", bf16 on the wire" : "", kind,
                            muon == 2 ? ", cautious Muon" : muon ? ", Muon" : "",
-                           offload ? ", optimizer offloaded" : "", order);
+                           offload ? ", optimizer offloaded" : "", documents ? ", documents" : "", order);
     }
     Config config() const {
         Config cfg = lattice_config();
         cfg.model = of_kind(kKinds[kind], cfg.model);
         cfg.parallel.ranks = ranks(), cfg.parallel.tp = tp, cfg.parallel.pp = pp;
+        cfg.parallel.cp = cp, cfg.parallel.cp_kind = heads ? CpKind::Heads : CpKind::Gather;
+        cfg.model.document_mask = documents;
+        if (cp > 1 || divided) cfg.model.context = kDivided, cfg.train.batch_tokens = kRows * kDivided;
         cfg.parallel.zero = zero, cfg.parallel.zero_group = zero_group;
         cfg.parallel.virtual_stages = virtual_stages;
         cfg.parallel.schedule = virtual_stages > 1 ? "interleaved" : "1f1b";

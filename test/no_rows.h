@@ -85,6 +85,8 @@ inline void vectors_on_no_elements(real* sums, floatX* w, double* total) {
     round_to(w, sums, 0);
     accumulate(sums, sums, 0);
     copy(w, w, 0);
+    copy_rows(w, {.from = w, .stride = 8, .out_stride = 8, .rows = 0, .width = 8});
+    add(w, w, 0);
     copy_on_device(w, w, 0);
     set_zero(w, 0);
     sum_in_order(total, sums, 0);

@@ -6,7 +6,7 @@
 
 #include "llmc/base/context.h"
 #include "llmc/comm/launch/launch.h"
-#include "llmc/model/decoder.h"
+#include "llmc/model/infer/decoder.h"
 #include "llmc/model/rotary_table.h"
 #include "test/compare.h"
 

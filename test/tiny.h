@@ -46,6 +46,7 @@ struct Tiny {
         const std::string path = test::temporary_directory() + "/tiny" + std::to_string(mesh.rank) + ".bin";
         test::write_shard(path, test::learnable_ids(3000, cfg.model.vocab));
         set = open_dataset("data.train", {{path}}, cfg.model.context, 1, true);
+        if (cfg.model.document_mask) set.mask_eot = 3;
         validate_ids(set, cfg.model.vocab);
     }
     void use() { ops::lend_scratch(model.scratch, model.scratch_bytes); }

@@ -1,5 +1,5 @@
 // Room comm: the mesh of ranks: axes, collectives, and decisions that all ranks take together.
-// Called by model (axis tp alone) and by train/. Transports are below, in comm/transport.
+// Called by model (axes tp and cp) and by train/. Transports are below, in comm/transport.
 // The room knows pointers and counts. It does not know the meaning of a tensor.
 //
 // An axis of the mesh of ranks. Collectives have NCCL's names and arguments: pointers, counts of elements.

@@ -50,15 +50,14 @@ struct Call {
         const int first = unseen();
         return {.B = B, .Tq = T, .Tk = t0 + T - first, .NH = d.NH, .D = d.D, .q_stride = size_t(W),
                 .kv_stride = size_t(W), .q_offset = t0, .k_offset = first, .scale = d.kind.scale,
-                .key_heads = d.KV, .window = span.window,
-                .documents = span.shared ? ops::Documents() : span.documents};
+                .key_heads = d.KV, .window = span.window, .documents = span.documents};
     }
 
     // Beside queries, qkv has the keys and values of the span's own tokens.
     void attend() const {
         const floatX* keys = a.kv + size_t(unseen()) * size_t(W) + A;
-        ops::attention_forward(a.atty, a.lse, a.qkv, keys, keys + d.K,
-                               attention_dims(span.B, span.T, span.t0));
+        block.attention.forward(a.atty, a.lse, a.qkv, keys, keys + d.K,
+                                attention_dims(span.B, span.T, span.t0));
     }
 
     void attend_segments() const {
@@ -86,7 +85,7 @@ struct Call {
     ops::Rotary rotary() const {
         return {.qkv = a.qkv, .before = a.qk, .table = block.rotary_table, .q_gain = w.qnw, .k_gain = w.knw,
                 .norm = d.kind.qk_norm, .eps = real(d.kind.eps), .N = N, .T = span.T, .NH = d.NH, .KV = d.KV,
-                .D = d.D, .stride = size_t(W), .t0 = span.t0, .positions = span.documents.positions};
+                .D = d.D, .stride = size_t(W), .t0 = span.t0, .positions = span.positions};
     }
 
     // Of value embeddings. qkv: a.qkv, or its gradient. h: the norm of all tokens.
@@ -151,15 +150,16 @@ struct Call {
         const floatX* dout = tp.all_gather(s.dh, dx, nC);
         ops::matmul_backward_weight(dw.attprojw, dout, a.atty, N, A, C);
         product.backward_input(s.datty, dout, wattproj(), Amaxes::Pass);
-        ops::attention_backward({.dq = s.dqkv, .dk = s.dqkv + A, .dv = s.dqkv + A + d.K,
-                                 .dout = s.datty, .out = a.atty, .lse = a.lse,
-                                 .q = a.qkv, .k = a.qkv + A, .v = a.qkv + A + d.K,
-                                 .dbias = d.kind.rotary() ? nullptr : dw.qkvb},
-                                attention_dims(span.B, span.T, span.t0));
+        // rotary turns the gradients of q and k once more
+        const bool sums = !d.kind.rotary() && block.attention.sums_bias();
+        block.attention.backward({.dq = s.dqkv, .dk = s.dqkv + A, .dv = s.dqkv + A + d.K,
+                                  .dout = s.datty, .out = a.atty, .lse = a.lse,
+                                  .q = a.qkv, .k = a.qkv + A, .v = a.qkv + A + d.K,
+                                  .dbias = sums ? dw.qkvb : nullptr},
+                                 attention_dims(span.B, span.T, span.t0));
         if (d.kind.rotary()) ops::rotary_backward(s.dqkv, dw.qnw, dw.knw, rotary());
         const floatX* h = whole ? a.h1 : tp.all_gather(s.h, a.ln1, nC);
-        // rotary has turned the gradients of q and k once more
-        ops::matmul_backward_weight_bias(dw.qkvw, d.kind.rotary() ? dw.qkvb : nullptr, s.dqkv, h, N, C, W);
+        ops::matmul_backward_weight_bias(dw.qkvw, sums ? nullptr : dw.qkvb, s.dqkv, h, N, C, W);
         product.backward_input(s.dh, s.dqkv, wqkv(), Amaxes::Pass);
         if (w.wve) values_backward(dw, h);
         ops::layernorm_backward({.dx = dx, .dw = dw.ln1w, .db = dw.ln1b, .dbias = zeroed(dbias, C)},

@@ -10,9 +10,11 @@
 //
 // Over tp, matrices are cut by heads and by features (Shoeybi et al. 2019, arXiv 1909.08053), the stream and
 // its norms by tokens (Korthikanti et al. 2022, arXiv 2205.05198): two gathers and two scatters each way, and
-// two gathers more in backward, of inputs kept as slices; recomputation, if any, does these two.
+// two gathers more in backward, of inputs kept as slices; recomputation, if any, does these two. Over cp rows
+// are cut, and attention alone (cp_attention.h) sees tokens of other ranks.
 #pragma once
 #include "llmc/model/acts.h"
+#include "llmc/model/cp_attention.h"
 #include "llmc/model/linear.h"
 #include "llmc/model/params.h"
 #include "llmc/model/score_pass.h"
@@ -59,11 +61,12 @@ struct SharedKeys {
 
 // The tokens of a call: B sequences of T tokens, the first at position t0. Keys before t0 are the rows of
 // BlockActs::kv before BlockActs::qkv (generation, B = 1). With `shared` (scores) the B T rows are those of
-// its segments; documents.positions has their positions.
+// its segments.
 struct Span {
     int B, T, t0 = 0;
     int window = 0;         // of the block's attention
-    ops::Documents documents = {};
+    ops::Documents documents = {};      // of whole rows
+    const int32_t* positions = nullptr; // (B, T)   null: t0, t0 + 1, ...
     const int32_t* tokens = nullptr;    // (B, T)
     const floatX* x0 = nullptr;         // (n, C)   with the shortcut
     const SharedKeys* shared = nullptr;
@@ -109,6 +112,7 @@ struct Block {
     Dims d;
     const Axis& tp;
     Recompute level;
+    const CpAttention& attention;
     real* rotary_table = nullptr;       // rotary_table.h
 
     Stream forward(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span) const;

@@ -1,9 +1,9 @@
 // Room model: one rank's part of the model: tables of parameters and activations, the block, the head;
 // generation and scoring. Called by train/.
-// The room knows tensor parallelism. It knows no other axis of the mesh, no schedule and no
+// The room knows the axes tp and cp. It knows no other axis of the mesh, no schedule and no
 // optimizer; depth.h sets settings of all three.
 //
-// The legend of every shape comment. Dimensions that tensor parallelism cuts have this rank's size.
+// The legend of every shape comment. Dimensions that tp or cp cuts have this rank's size.
 //
 //     L   blocks                         B   sequences of a micro-batch
 //     C   channels                       T   tokens of a sequence; maxT: positions of the model

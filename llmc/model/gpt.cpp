@@ -5,9 +5,11 @@
 
 namespace PRECISION::inline model {
 
-Gpt::Gpt(const GptShape& s, const Axis& axis, const Part& p, const std::vector<int>& buffers)
-    : shape(s), d(s.d), tp(axis), part(p), buffers(buffers), block{d, tp, s.level},
-      logit_rows(std::min(ops::logit_rows(), s.N())) {
+Gpt::Gpt(const GptShape& s, const Axis& axis, const Part& p, const std::vector<int>& buffers,
+         const CpAttention& over_cp)
+    : shape(s), d(s.d), tp(axis), part(p), buffers(buffers), attention(over_cp),
+      block{d, tp, s.level, attention}, logit_rows(std::min(ops::logit_rows(), s.N())) {
+    CHECK(s.cp == attention.cp.size, "rows over {} ranks, attention over {}", s.cp, attention.cp.size);
     CHECK(buffers.size() == p.chunks.size(), "{} numbers of buffers for {} chunks", buffers.size(),
           p.chunks.size());
     size_t count = 0;
@@ -67,6 +69,7 @@ void Gpt::add_to(ArenaOf arena) {
     add_block_acts(arena, acts, d, N, n, shape.backward ? shape.level : Recompute::Block);
     add_rotary_table(arena, &block.rotary_table, d);
     add_block_scratch(arena, scratch, d, N, n, shape.backward, shape.level, tp);
+    attention.add_to(arena, d, N, shape.backward);
     if (shape.coded_blocks) {
         add_input_codes(arena, scratch.inputs, d, N, tp);
         coded.add_to(arena.of(Purpose::Weights), d);

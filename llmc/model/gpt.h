@@ -21,19 +21,19 @@
 namespace PRECISION::inline model {
 
 // A micro-batch: inputs and targets, (B, T) each, T tokens of each row being here, and with
-// model.document_mask the documents. Equal on every rank of tp.
+// model.document_mask the documents of whole rows. Equal on every rank of tp.
 struct Batch {
-    const int32_t* tokens;
-    const int32_t* targets;
+    const int32_t *tokens, *targets;
     int B, T;
     ops::Documents documents = {};
+    const int32_t* positions = nullptr;     // (B, T)   null: 0, 1, ... in each row
     int N() const { return B * T; }
 };
 
 struct GptShape {
     Dims d;
-    int B, T;             // largest micro-batch: rows, tokens of a row
-    int here() const { return T; }      // tokens of a row on this rank: all, until an axis cuts rows
+    int B, T, cp = 1;     // largest micro-batch: rows, tokens of a row; ranks that share a row
+    int here() const { return T / cp; }     // tokens of a row on this rank
     Recompute level = Recompute::None;
     bool backward = true;
     bool apart = true;    // gradients as Gpt::kApart says
@@ -63,6 +63,7 @@ struct Gpt {
     Axis tp;
     Part part;
     std::vector<int> buffers;             // by chunk: micro-batches alive at once, a buffer each
+    CpAttention attention;
     Block block;
     int logit_rows;                       // rows of logits in memory at once
 
@@ -86,21 +87,21 @@ struct Gpt {
     // cut of the batch into micro-batches. Only if one rank embeds and ends, and shape.apart is set.
     static constexpr bool kApart = sizeof(floatX) == sizeof(double);
 
-    Gpt(const GptShape& shape, const Axis& tp, const Part& part, const std::vector<int>& buffers);
+    Gpt(const GptShape& shape, const Axis& tp, const Part& part, const std::vector<int>& buffers,
+        const CpAttention& attention = {});
     Gpt(const Gpt&) = delete;
 
     void add_to(ArenaOf arena);      // asks for memory
-    void ready();                   // after Arena::allocate(): shares buffers between blocks
-    size_t reduction_bytes() const; // of the largest reduction over tp, for tp's staging
+    void ready();                    // after Arena::allocate(): shares buffers between blocks
+    size_t reduction_bytes() const;     // of the largest reduction over tp, for tp's staging
 
-    // Around the calls of backward() in a step. end_step() adds dtokens to dwte, if kApart applies. A call of
-    // backward() without a step adds every gradient to its tensor.
+    // Around the calls of backward() in a step. end_step() adds dtokens to dwte, if kApart applies. Without a
+    // step backward() adds every gradient to its tensor.
     void begin_step();
     void end_step(real* dwte);
     void clear_loss() { ops::set_zero(loss, 2 * sizeof *loss); }
     // Adds the loss of token i of the last head_loss() to the second sum.
     void leave_out(size_t i) { ops::sum_in_order(loss + 1, losses + i, 1); }
-
     // For a micro-batch of N tokens: elements of this rank's slice of the stream, (n, C), and of a message to
     // another stage. A message is the stream, with the shortcut followed by x0; a message back has the
     // gradients of both.
@@ -113,8 +114,7 @@ struct Gpt {
     }
     // The message to send after forward() of a chunk that does not end.
     floatX* output() { return sent; }
-    // Place of the incoming gradients before backward() of a chunk that does not end, and of the gradients to
-    // send after backward() of a chunk that does not embed.
+    // Place of incoming gradients before backward() of a chunk that does not end; after it, of those to send.
     floatX* gradient() { return dx; }
 
     // Runs a chunk and keeps the inputs of backward().
@@ -128,7 +128,7 @@ struct Gpt {
     template <class W> void backward(W& weights, const Batch& b, real dloss, int chunk = 0, int buffer = 0);
 
 private:
-    BlockActs& of(int l, int buffer);       // activations of a block
+    BlockActs& of(int l, int buffer);
     // A block's weights, with their codes in `scratch`.
     template <class W> BlockWeights weights_of(W& weights, int l, bool backward) {
         const BlockWeights w = weights.block(l);
@@ -138,7 +138,7 @@ private:
     }
     Span span(const Batch& b, int l, const floatX* x0) const {
         return {.B = b.B, .T = b.T, .window = d.kind.window(part.layers[size_t(l)]),
-                .documents = b.documents, .tokens = b.tokens, .x0 = x0};
+                .documents = b.documents, .positions = b.positions, .tokens = b.tokens, .x0 = x0};
     }
     // With the shortcut: the embedded tokens of a micro-batch, computed by this chunk, or behind the stream
     // in the incoming message; else null.
@@ -148,8 +148,8 @@ private:
         return input(chunk, buffer) + before;
     }
     ops::Encoder encoder(const Batch& b) const {
-        return {.tokens = b.tokens, .v0 = d.v0, .V = d.Vp, .N = b.N(), .T = b.T, .C = d.C, .t0 = 0,
-                .positions = b.documents.positions};
+        return {.tokens = b.tokens, .v0 = d.v0, .V = d.Vp, .N = b.N(), .T = b.T * shape.cp, .C = d.C,
+                .t0 = 0, .positions = b.positions};
     }
     template <class W> void embed_backward(W& weights, const Batch& b, int buffer);
     template <class W> void head_backward(W& weights, const Batch& b, real dloss, int buffer);

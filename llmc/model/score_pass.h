@@ -1,4 +1,4 @@
-// Arguments of a call of model/scorer.h, in memory of the host.
+// Arguments of a call of model/infer/scorer.h, in memory of the host.
 #pragma once
 #include <cstdint>
 #include <vector>

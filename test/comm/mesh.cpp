@@ -97,15 +97,29 @@ TEST(buffers_of_nccl_are_those_of_its_channels) {
                               2 * of_pp.of_route) * 12, "%d MiB", mib(pp, of_pp));
 }
 
+static Fatal error(Config c) {
+    return test::fatal_of([&] { run_ranks(c, [](Config, const Mesh&) { return 0; }); });
+}
+
+static void has(Config c, std::initializer_list<const char*> words) {
+    const Fatal e = error(c);
+    EXPECT(e.code == kExitConfig, "%d: %s", e.code, e.what());
+    for (const char* w : words) EXPECT(strstr(e.what(), w), "'%s' is not in: %s", w, e.what());
+}
+
+TEST(rows_that_ranks_cannot_share) {
+    Config c = config_of(3);
+    c.parallel.cp = 2;
+    has(c, {"parallel.tp x parallel.pp x parallel.cp = 1 x 1 x 2", "3 ranks"});
+    c.parallel.cp = 3;
+    has(c, {"parallel.cp = 3", "model.context = 64 into two chunks a rank", "60 and 66"});
+    c.model.context = 66, c.train.batch_tokens = 66;
+    EXPECT(error(c).code == 0);
+    c.model.heads = 6, c.model.channels = 48, c.model.kv_heads = 2, c.parallel.cp_kind = CpKind::Heads;
+    has(c, {"parallel.cp_kind = heads", "parallel.cp = 3", "2 heads of keys", "gather"});
+}
+
 TEST(meshes_that_do_not_fit) {
-    const auto error = [](Config c) {
-        return test::fatal_of([&] { run_ranks(c, [](Config, const Mesh&) { return 0; }); });
-    };
-    const auto has = [&](Config c, std::initializer_list<const char*> words) {
-        const Fatal e = error(c);
-        EXPECT(e.code == kExitConfig, "%d: %s", e.code, e.what());
-        for (const char* w : words) EXPECT(strstr(e.what(), w), "'%s' is not in: %s", w, e.what());
-    };
     EXPECT(error(config_of(4, 2, 2)).code == 0);
     has(config_of(3, 2), {"parallel.tp x parallel.pp = 2 x 1", "3 ranks"});
     has(config_of(2, 1, 8), {"parallel.pp", "8", "2 ranks"});
@@ -139,12 +153,9 @@ TEST(meshes_that_do_not_fit) {
     c = config_of(3);
     c.train.batch_tokens = 1024;
     has(c, {"1024", "3 data-parallel ranks", "192", "960 and 1152"});
-    c = config_of(2);
-    c.parallel.cp = 2;
-    has(c, {"parallel.cp = 2"});
     c = config_of(4, 2);
     c.parallel.order = "tp,pp";
-    has(c, {"parallel.order = tp,pp", "dp of 2 ranks is left out", "as in tp,pp,dp"});
+    has(c, {"parallel.order = tp,pp", "dp of 2 ranks is left out", "as in tp,cp,pp,dp"});
     c = config_of(2);
     c.parallel.transport = "mpi";
     has(c, {"parallel.transport = mpi", "mpirun -np 2"});

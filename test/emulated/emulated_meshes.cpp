@@ -110,6 +110,19 @@ TEST(every_mesh_trains_and_generates_as_one_rank) {
     }
 }
 
+// Rows over ranks: keys gathered, or heads traded; with tp, ZeRO and a pipeline.
+TEST(ranks_that_share_rows_train_as_one_rank) {
+    const string rows = " --model.context=24 --train.batch_tokens=96";
+    const Ran ran = trained("rows", rows);
+    EXPECT(ran.code == 0, "one rank: exit code %d, '%s'", ran.code, ran.err.c_str());
+    const Outcome one = outcome_of("rows");
+    const string cp = rows + " --parallel.cp=2";
+    expect_same({2, 1, 1}, 3, "nccl", one, cp);
+    expect_same({2, 1, 1}, 0, "nccl", one, cp + " --parallel.cp_kind=heads");
+    expect_same({2, 2, 1}, 1, "threads", one, cp + " --memory.recompute=block");
+    expect_same({2, 1, 2}, 2, "nccl", one, cp + " --parallel.cp_kind=heads");
+}
+
 // Matrices that are cut by rows, by columns and over shards. Without shards a batch of matrices waits for the
 // gradients of several layers.
 TEST(muon_trains_as_one_rank) {

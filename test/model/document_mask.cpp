@@ -50,6 +50,7 @@ static Sums of_rows(Tiny& t, const TokenBatch& b, bool masks) {
     t.model.zero.clear_grads();
     Batch batch = {.tokens = b.tokens.data(), .targets = b.targets.data(), .B = kRows, .T = kT};
     if (masks) batch.documents = {b.positions.data(), b.ends.data()};
+    batch.positions = batch.documents.positions;
     return sums_of(t, add(t, batch));
 }
 

@@ -42,6 +42,34 @@ TEST(vector_operations) {
     }
 }
 
+TEST(rows_are_copied_at_any_stride) {
+    const int rows = 5, width = 6;
+    const auto in = normals<floatX>(100, 1);
+    for (const int threads : {1, 3})
+        for (const auto& [stride, out_stride] : {std::pair{6, 6}, {9, 7}, {9, -8}, {-7, 6}}) {
+            const Lent lent(threads);
+            auto out = poisoned<floatX>(100);
+            const floatX* const from = in.data() + (stride < 0 ? 90 : 0);
+            floatX* const to = out.data() + (out_stride < 0 ? 90 : 0);
+            cpu::copy_rows(to, {.from = from, .stride = stride, .out_stride = out_stride, .rows = rows,
+                                .width = width});
+            for (int i = 0; i < rows * width; i++) {
+                const floatX got = to[i / width * out_stride + i % width];
+                EXPECT(double(got) == double(from[i / width * stride + i % width]), "element %d", i);
+            }
+            const auto written = std::ranges::count_if(out, [](floatX x) { return !std::isnan(double(x)); });
+            EXPECT(written == rows * width, "%d are written", int(written));
+        }
+}
+
+TEST(sums_of_two_are_rounded_once) {
+    const auto a = normals<floatX>(1001, 1), b = normals<floatX>(1001, 2);
+    auto sum = a;
+    cpu::add(sum.data(), b.data(), sum.size());
+    for (size_t i = 0; i < sum.size(); i++)
+        EXPECT(double(sum[i]) == double(floatX(real(a[i]) + real(b[i]))), "%zu", i);
+}
+
 TEST(rows_are_joined_behind_those_they_share) {
     for (const int threads : {1, 3})
         for (const int before : {0, 5}) {

@@ -17,7 +17,7 @@ static void expect_walked(const std::string& name, Config cfg) {
         Tiny t(c, false, mesh);
         for (int a = 0; a < kGroups; a++)
             if (Group* g = (mesh.*group_rows[a].axis).group) std::fill_n(g->moved, kVerbs, Moved());
-        Loader data(t.set, c.train.micro_batch, 0, mesh.dp.index, mesh.dp.size);
+        Loader data(t.set, t.model.pipeline.deal(mesh.dp.index), 0);
         done[size_t(mesh.rank)] = walk_of(ops::target(), [&] {
             t.model.pipeline.run(data);
             enqueue_update(t.model, 1e-3, 0);
@@ -63,6 +63,9 @@ TEST(what_is_walked_is_done_on_every_mesh) {
                            Point{.dp = 2, .tp = 1, .pp = 2, .zero = 3, .recompute = "block", .kind = 10},
                            Point{.dp = 2, .tp = 2, .pp = 1, .zero = 2, .kind = 8, .muon = 1},
                            Point{.dp = 2, .tp = 2, .pp = 2, .zero = 3, .order = "pp,dp,tp"},
+                           Point{.dp = 1, .tp = 2, .pp = 1, .zero = 3, .kind = 7, .cp = 2},
+                           Point{.dp = 1, .tp = 1, .pp = 2, .recompute = "block", .cp = 2, .heads = true,
+                                 .documents = true},
                            Point{.dp = 2, .tp = 1, .pp = 1, .native = 1},
                            Point{.dp = 2, .tp = 1, .pp = 1, .bf16_wire = true},
                            Point{.dp = 2, .tp = 1, .pp = 2, .native = 1, .bf16_wire = true},

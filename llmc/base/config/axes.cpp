@@ -76,7 +76,7 @@ int index_on(const MeshShape& s, MeshAxis axis, int rank) {
 
 std::vector<MeshAxis> shown_axes(const MeshShape& s) {
     std::vector<MeshAxis> shown(s.order.rbegin(), s.order.rend());
-    std::erase_if(shown, [](MeshAxis a) { return axis_rows[a].missing != nullptr; });
+    std::erase_if(shown, [&](MeshAxis a) { return axis_rows[a].rare && s.*axis_rows[a].size == 1; });
     return shown;
 }
 

@@ -29,10 +29,14 @@ struct CutSize {
     int size;
     const char *note, *part;
     bool fits;                          // messages suggest sizes that fit the axis; else an axis that fits
+    int parts = 1;                      // of a rank
 };
 inline CutSize cut_heads(const ModelConfig& m) {
     if (m.kv_heads) return {"model.kv_heads", m.kv_heads, "", "whole heads", false};
     return {"model.heads", m.heads, "", "whole heads", false};
+}
+inline CutSize cut_rows(const ModelConfig& m) {
+    return {"model.context", m.context, " into two chunks a rank", "two equal chunks of each row", true, 2};
 }
 inline CutSize cut_features(const ModelConfig& m) {
     return {"model.ffn_channels", with_sizes(m).ffn_channels, m.ffn_channels ? "" : " (4 x model.channels)",
@@ -46,15 +50,13 @@ struct AxisRow {
     bool sums_gradients;                // its ranks have other tokens: gradients are summed over them
     int nodes = 0;                      // a search tries sizes up to so many nodes of GPUs; 0: all sizes
     CutSize (*cuts[2])(const ModelConfig&) = {};
-    const char* missing = nullptr;      // of the axis in this version, for messages; null: nothing
-
-    bool is_set() const { return setting && !missing; }     // a setting of this version says the size
+    bool rare = false;                  // tables and messages show the axis where it has several ranks
 };
 inline constexpr AxisRow axis_rows[kMeshAxes] = {
     {"dp", &MeshShape::dp, nullptr, true},                                                  // samples
     {"tp", &MeshShape::tp, &ParallelConfig::tp, false, 2, {cut_heads, cut_features}},       // matrices
     {"pp", &MeshShape::pp, &ParallelConfig::pp, false},                                     // layers
-    {"cp", &MeshShape::cp, &ParallelConfig::cp, true, 0, {}, "context parallelism is"},     // a sequence
+    {"cp", &MeshShape::cp, &ParallelConfig::cp, true, 0, {cut_rows}, true},                 // a sequence
 };
 
 inline std::string setting_of(const AxisRow& a) { return std::string("parallel.") + a.name; }
@@ -76,6 +78,6 @@ std::string order_mistake(const ParallelConfig& p, int dp);
 int ranks_of(const MeshShape& s, unsigned axes = kAllAxes);     // product of the sizes of these axes
 int stride_of(const MeshShape& s, MeshAxis axis);
 int index_on(const MeshShape& s, MeshAxis axis, int rank);
-std::vector<MeshAxis> shown_axes(const MeshShape& s);           // those of this version, the outermost first
+std::vector<MeshAxis> shown_axes(const MeshShape& s);           // in tables, the outermost first
 
 }  // namespace config

@@ -77,6 +77,7 @@ enum class TransportKind : uint8_t { Auto, Mpi, Tcp, Nccl, Threads };
 enum class PipelineSchedule : uint8_t { OneFOneB, Interleaved };
 enum class ReduceOrder : uint8_t { Auto, Ordered, Native };
 enum class ReduceDtype : uint8_t { Fp32, Bf16 };
+enum class CpKind : uint8_t { Gather, Heads };
 enum class Recompute : uint8_t { None, Selective, Block };        // Selective: norms and activations
 enum class Offload : uint8_t { None, Optimizer };
 
@@ -103,6 +104,7 @@ constexpr const char* words_of(TransportKind) { return "auto|mpi|tcp|nccl|thread
 constexpr const char* words_of(PipelineSchedule) { return "1f1b|interleaved"; }
 constexpr const char* words_of(ReduceOrder) { return "auto|ordered|native"; }
 constexpr const char* words_of(ReduceDtype) { return "fp32|bf16"; }
+constexpr const char* words_of(CpKind) { return "gather|heads"; }
 constexpr const char* words_of(Recompute) { return "none|selective|block"; }
 constexpr const char* words_of(Offload) { return "none|optimizer"; }
 

@@ -97,7 +97,8 @@ struct ParallelConfig {
     Choice<TransportKind> transport = TransportKind::Auto;
     Choice<PipelineSchedule> schedule = PipelineSchedule::OneFOneB;
     int virtual_stages = 1;
-    std::string order = "tp,pp,dp";
+    Choice<CpKind> cp_kind = CpKind::Gather;
+    std::string order = "tp,cp,pp,dp";
     bool overlap = true;
     Choice<ReduceOrder> reduce = ReduceOrder::Auto;
     Choice<ReduceDtype> reduce_dtype = ReduceDtype::Fp32;
@@ -105,7 +106,9 @@ struct ParallelConfig {
     template <class F> void visit(F&& f) {
         f("tp", tp, "ranks that share each layer's matrices (tensor parallelism)", range(1, 1024));
         f("pp", pp, "ranks that share the layers (pipeline stages)", range(1, 1024));
-        f("cp", cp, "ranks that share a sequence (context parallelism)", range(1, 1024));
+        f("cp", cp, "ranks that share each row of tokens (context parallelism)", range(1, 1024));
+        f("cp_kind", cp_kind, "what attention exchanges over cp. gather: keys and values; heads: each rank "
+          "gets whole rows of some heads");
         f("zero", zero, kZeroHelp, range(0, int(std::size(kZeroStages)) - 1));
         f("zero_group", zero_group, "ranks that hold one copy of what zero shards; 0: all",
           range(0, 1 << 20));
@@ -126,10 +129,19 @@ struct ParallelConfig {
 struct MemoryConfig {
     Choice<Recompute> recompute = Recompute::None;
     Choice<Offload> offload = Offload::None;
+    double device_gb = 0;
+
+    // Of bytes that a rank could have; 0: unknown.
+    size_t limited(size_t available) const {
+        const size_t most = size_t(1e9 * device_gb);
+        return device_gb > 0 && (available == 0 || available > most) ? most : available;
+    }
 
     template <class F> void visit(F&& f) {
         f("recompute", recompute, "in backward; selective: norms and activations; block: whole blocks");
         f("offload", offload, "what to keep in the host's memory");
+        f("device_gb", device_gb, "most memory of a rank on its device, in 1e9 bytes; 0: all that is there",
+          at_least(0));
     }
 };
 

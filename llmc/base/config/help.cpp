@@ -107,16 +107,8 @@ static std::string domain(const Field& f) {
     return f.limits.high <= 1000 ? " (" + text.substr(text.find(" of ") + 4) + ")" : "";
 }
 
-// Sizes of axes that are missing from this version: help on the setting alone shows them.
-static bool is_missing(const Field& f) {
-    return std::ranges::any_of(axis_rows, [&](const AxisRow& a) {
-        return a.missing && f.path() == setting_of(a);
-    });
-}
-
-// Names the values refused by base/config/validate.cpp: every value but the default, or a single choice.
+// Names the values refused by base/config/validate.cpp: all but a single choice.
 static std::string missing(const Field& f) {
-    if (is_missing(f)) return " (not in this version)";
     return f.path() == "run.device" ? std::string(" (of this program: ") + built_device + ")" : "";
 }
 
@@ -141,8 +133,7 @@ static std::string help_on(const std::string& topic, const std::vector<Field>& a
     for (const Section& s : sections())
         if (s.name == topic) out = s.name + ": " + s.meaning + "\n";
     for (const Field& f : all)
-        if (f.path() == topic || (!topic.empty() && f.section == topic && !is_missing(f)))
-            append_field(out, f);
+        if (f.path() == topic || (!topic.empty() && f.section == topic)) append_field(out, f);
     return out;
 }
 
@@ -166,7 +157,7 @@ std::string help_text(const std::string& formats, const std::string& topic) {
     for (const Section& s : sections()) {
         out += "\n  " + s.name + ": " + s.meaning + "\n";
         for (const Field& f : all)
-            if (f.section == s.name && !is_missing(f)) append_field(out, f);
+            if (f.section == s.name) append_field(out, f);
     }
     return out + kTail;
 }

@@ -12,19 +12,8 @@
 inline namespace config {
 
 // Message: path = value: the missing feature; the alternative
-static void missing(bool asked, Config& cfg, const char* path, const char* what, const char* instead) {
-    if (!asked) return;
-    std::string value;
-    for (const Field& f : fields(cfg))
-        if (f.path() == path) value = value_json(f.value);
-    fatal(kExitConfig, __FILE__, __LINE__, "{} = {}: {} not in this version yet; set it to {}", path,
-          value, what, instead);
-}
-
-static void check_parallel(Config& c) {
+static void check_parallel(const Config& c) {
     const ParallelConfig& p = c.parallel;
-    for (const AxisRow& a : axis_rows)
-        missing(a.missing && p.*a.setting > 1, c, setting_of(a).c_str(), a.missing, "1");
     const std::string order = order_mistake(p, 1);
     CHECK_INPUT(order.empty(), "{}", order);
     CHECK_INPUT(has_chunks(p.schedule) || p.virtual_stages == 1,
@@ -176,11 +165,11 @@ static int largest_divisor(int n, int most) {
     return d;
 }
 
-// Texts of the axes of this version whose sizes are settings.
-template <class F> static std::string joined(const char* between, F&& text_of) {
+// Texts of the axes whose sizes are settings; a rare one only where it has several ranks.
+template <class F> static std::string joined(const ParallelConfig& p, const char* between, F&& text_of) {
     std::string all;
     for (const AxisRow& a : axis_rows)
-        if (a.is_set()) all += (all.empty() ? "" : between) + text_of(a);
+        if (a.setting && (!a.rare || p.*a.setting > 1)) all += (all.empty() ? "" : between) + text_of(a);
     return all;
 }
 
@@ -188,10 +177,11 @@ static std::string cut_mistake(const AxisRow& axis, const ParallelConfig& p, con
     for (const auto size_of : axis.cuts) {
         if (!size_of) continue;
         const CutSize cut = size_of(m);
-        const int ranks = p.*axis.setting, below = cut.size / ranks * ranks;
+        const int ranks = p.*axis.setting, unit = ranks == 1 ? 1 : ranks * cut.parts;
+        const int below = cut.size / unit * unit;
         if (below == cut.size) continue;
         std::string fix = fmt::format("largest that does is {}", largest_divisor(cut.size, ranks));
-        if (cut.fits) fix = fmt::format("nearest multiples are {} and {}", below, below + ranks);
+        if (cut.fits) fix = fmt::format("nearest multiples are {} and {}", below, below + unit);
         return fmt::format("{} = {} does not divide {} = {}{}: each rank computes {}; the {}",
                            setting_of(axis), ranks, cut.setting, cut.size, cut.note, cut.part, fix);
     }
@@ -202,14 +192,20 @@ std::string mesh_mistake(const ParallelConfig& p, const ModelConfig& m, int rank
     const int unit = model_ranks(p);
     if (ranks % unit)
         return fmt::format("{} = {} = {} does not divide the {} of this job: start a multiple of {} ranks, "
-                           "or make {} smaller", joined(" x ", setting_of),
-                           joined(" x ", [&](const AxisRow& a) { return std::to_string(p.*a.setting); }),
-                           unit, counted(ranks, "rank"), unit, joined(" or ", setting_of));
+                           "or make {} smaller", joined(p, " x ", setting_of),
+                           joined(p, " x ", [&](const AxisRow& a) { return std::to_string(p.*a.setting); }),
+                           unit, counted(ranks, "rank"), unit, joined(p, " or ", setting_of));
     const MeshShape mesh = mesh_shape(p, ranks);
     const std::string order = order_mistake(p, mesh.dp);
     if (!order.empty()) return order;
     for (const AxisRow& a : axis_rows)
         if (const std::string wrong = cut_mistake(a, p, m); !wrong.empty()) return wrong;
+    const int key_heads = with_sizes(m).kv_heads / p.tp;
+    if (p.cp_kind == CpKind::Heads && key_heads % p.cp)
+        return fmt::format("parallel.cp_kind = heads: parallel.cp = {} does not divide the {} of keys on a "
+                           "rank (model.kv_heads over parallel.tp = {}); the largest that does is {}, and "
+                           "parallel.cp_kind = gather takes any", p.cp, counted(key_heads, "head"), p.tp,
+                           largest_divisor(key_heads, p.cp));
     const int stages = p.pp * p.virtual_stages;
     if (m.layers < stages)
         return fmt::format("parallel.pp x parallel.virtual_stages = {} x {} = {} stages are more than "
@@ -218,7 +214,7 @@ std::string mesh_mistake(const ParallelConfig& p, const ModelConfig& m, int rank
     if (p.zero_group && copies % p.zero_group)
         return fmt::format("parallel.zero_group = {} does not divide the {} data-parallel ranks ({} ranks "
                            "over {} = {}); the largest that does is {}", p.zero_group, copies, ranks,
-                           joined(" x ", [](const AxisRow& a) { return std::string(a.name); }), unit,
+                           joined(p, " x ", [](const AxisRow& a) { return std::string(a.name); }), unit,
                            largest_divisor(copies, p.zero_group));
     return "";
 }
@@ -238,7 +234,7 @@ std::string fp8_mistake(const Config& c) {
         {"model.head_channels", heads, true, "channels of heads"},
         {"model.head_channels", qkv, true, "channels of queries, keys and values"},
         {"model.ffn_channels", m.ffn_channels / tp, true, "feed-forward channels"},
-        {"model.context", m.context, false, "tokens in a row"}};
+        {"model.context", m.context / c.parallel.cp, false, "tokens in a row"}};
     for (const auto& [setting, size, cut, what] : sizes)
         if (size % kFp8Unit)
             return fmt::format("run.products = fp8: {} {}{}, expected a multiple of {}; change {}{}, or set "
@@ -265,8 +261,7 @@ std::string ranks_mistake(const Config& c, int ranks) {
 }
 
 void check_mesh(const Config& c, int ranks) {
-    Config copy = c;
-    check_parallel(copy);
+    check_parallel(c);
     const std::string mistake = ranks_mistake(c, ranks);
     CHECK_INPUT(mistake.empty(), "{}", mistake);
     check_batch(c, mesh_shape(c.parallel, ranks).dp, c.train.micro_batch);

@@ -43,6 +43,7 @@ static int run_gpu_rank(const Config& cfg, RankMesh& ranks, Placements placement
     int processors = placements[0].processors;
     for (const Placement& s : placements) processors = std::min(processors, s.processors);
     ranks.groups[index_of_group("shard")].all_to_all = cfg.optimizer.kind == OptimizerKind::Muon;
+    ranks.groups[index_of_group("cp")].all_to_all = cfg.parallel.cp_kind == CpKind::Heads;
     nccl_begin(id, ranks, hosts.device[size_t(rank)],
                nccl_blocks(mesh_shape(cfg.parallel, int(placements.size())), processors));
     const int code = run_rank(cfg, ranks.mesh, placements, body);

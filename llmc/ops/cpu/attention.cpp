@@ -227,7 +227,7 @@ void attention_forward(floatX* out, real* lse, const floatX* q, const floatX* k,
                        const AttentionDims& d) {
     if (walked(attention_forward_cost, d)) return;
     if (d.B == 0 || d.NH == 0 || d.Tq == 0) return;
-    CHECK(d.fits_documents(), "attention: documents of {} queries and {} keys", d.Tq, d.Tk);
+    CHECK(d.fits_documents(), "attention: one table of documents of two");
     if (attention_by_products(d.Tq, d.Tk, d.D)) return attention_products_forward(out, lse, q, k, v, d);
     const int threads = context.threads, heads = d.B * d.NH, blocks = (d.Tq + kQueries - 1) / kQueries;
     const int per_head = std::clamp(4 * threads / heads, 1, blocks);
@@ -333,7 +333,7 @@ static void gradients(const AttentionBackward& t, const AttentionDims& d) {
 // its own sums would run in another order.
 void attention_backward(const AttentionBackward& t, const AttentionDims& d) {
     if (walked(attention_backward_cost, d, t.dbias != nullptr)) return;
-    CHECK(d.fits_documents(), "attention: documents of {} queries and {} keys", d.Tq, d.Tk);
+    CHECK(d.fits_documents(), "attention: one table of documents of two");
     gradients(t, d);
     if (!t.dbias) return;
     const int of_q = d.NH * d.D, of_k = d.KV() * d.D;

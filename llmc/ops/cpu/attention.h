@@ -16,8 +16,8 @@ inline real attention_scale(const AttentionDims& d) {
 // for these sizes. attention_products_scratch(): bytes per thread.
 bool attention_by_products(int Tq, int Tk, int D);
 size_t attention_products_scratch(int T, int D, int group);     // 0: never used on this CPU
-// Builds the calling thread's products of T tokens with a window, or without (0), and of documents.
-void attention_products_warm_up(int T, int D, int window, bool documents);
+// Builds the calling thread's products for such rows.
+void attention_products_warm_up(const AttentionShape& s);
 void attention_products_forward(floatX* out, real* lse, const floatX* q, const floatX* k, const floatX* v,
                                 const AttentionDims& d);
 void attention_products_backward(const AttentionBackward& t, const AttentionDims& d);

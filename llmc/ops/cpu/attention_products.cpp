@@ -282,33 +282,34 @@ void attention_products_backward(const AttentionBackward& t, const AttentionDims
 
 // ---------------------------------------------------------------------------------------------------------
 
-// The products of sequences of T queries and keys are those of the loops above. Where a document begins in
-// any block of keys, any block may be the first that a sum has.
-void attention_products_warm_up(int T, int D, int window, bool documents) {
-    if (!fast_here(D) || T <= kFewQueries) return;
-    const AttentionDims d = {.B = 1, .Tq = T, .Tk = T, .NH = 1, .D = D, .q_stride = 0, .kv_stride = 0,
-                             .q_offset = 0, .k_offset = 0, .window = window};
+// The products of the loops above. Where a document begins in any block of keys, any block may be the first
+// that a sum has.
+void attention_products_warm_up(const AttentionShape& s) {
+    if (!fast_here(s.D) || s.Tq <= kFewQueries) return;
+    const AttentionDims d = {.B = 1, .Tq = s.Tq, .Tk = s.Tk, .NH = 1, .D = s.D, .q_stride = 0, .kv_stride = 0,
+                             .q_offset = s.apart, .k_offset = 0, .window = s.window};
     const auto begin = [&](int q0) { return d.first_key(q0) / kKeys * kKeys; };
     const auto build = [](bool add, bool a_transposed, bool b_transposed, int m, int n, int k) {
         dnnl_scratch(block_product(add, a_transposed, b_transposed, m, n, k), 1);
     };
-    for (int q0 = 0; q0 < T; q0 += kQueries) {
-        const int nq = std::min(kQueries, T - q0), keys = q0 + nq;
+    for (int q0 = 0; q0 < s.Tq; q0 += kQueries) {
+        const int nq = std::min(kQueries, s.Tq - q0), keys = std::min(s.apart + q0 + nq, s.Tk);
         for (int k0 = begin(q0); k0 < keys; k0 += kKeys) {
             const int nk = std::min(kKeys, keys - k0);
-            build(false, false, true, nq, nk, D);
-            build(k0 > begin(q0), false, false, nq, D, nk);
-            if (documents) build(false, false, false, nq, D, nk);
+            build(false, false, true, nq, nk, s.D);
+            build(k0 > begin(q0), false, false, nq, s.D, nk);
+            if (s.documents) build(false, false, false, nq, s.D, nk);
         }
     }
-    for (int k0 = 0; k0 < T; k0 += kKeys) {
-        const int nk = std::min(kKeys, T - k0), start = k0 / kQueries * kQueries;
+    for (int k0 = 0; s.backward && k0 < s.Tk; k0 += kKeys) {
+        const int nk = std::min(kKeys, s.Tk - k0), start = std::max(0, k0 - s.apart) / kQueries * kQueries;
         for (int q0 = start; q0 < d.end_query(k0 + nk - 1); q0 += kQueries) {
-            const int nq = std::min(kQueries, T - q0), seen = std::min(nk, q0 + nq - k0);
-            build(false, false, true, seen, nq, D);
-            build(true, false, false, seen, D, nq);
-            build(k0 > begin(q0), true, false, nq, D, seen);
-            if (documents) build(false, true, false, nq, D, seen);
+            const int nq = std::min(kQueries, s.Tq - q0), seen = std::min(nk, q0 + nq + s.apart - k0);
+            if (seen <= 0) continue;
+            build(false, false, true, seen, nq, s.D);
+            build(true, false, false, seen, s.D, nq);
+            build(k0 > begin(q0), true, false, nq, s.D, seen);
+            if (s.documents) build(false, true, false, nq, s.D, seen);
         }
     }
 }

@@ -74,7 +74,7 @@ void warm_up(const Walk& walk) {
     for (const Cost& c : walk.costs) {
         if (c.kind != Kind::Attention) continue;
         #pragma omp parallel num_threads(context.threads)
-        attention_products_warm_up(c.attention.Tk, c.attention.D, c.attention.window, c.attention.documents);
+        attention_products_warm_up(c.attention);
     }
 }
 
@@ -179,6 +179,13 @@ void join_rows(floatX* out, const JoinedRows& j) {
     }
 }
 
+void copy_rows(floatX* out, const RowCopy& c) {
+    if (walked(copy_rows_cost, c)) return;
+    #pragma omp parallel for schedule(static) num_threads(context.threads)
+    for (int i = 0; i < c.rows; i++)
+        memcpy(out + i * c.out_stride, c.from + i * c.stride, c.width * sizeof(floatX));
+}
+
 // Runs of kRun elements: partial sums stay in the first-level cache.
 template <class Out, class In, class Load>
 static void sum_of(Out* out, const In* const* terms, int number, size_t count, Load load) {
@@ -198,6 +205,12 @@ static void sum_of(Out* out, const In* const* terms, int number, size_t count, L
 
 void sum_terms(floatX* out, const floatX* const* terms, int number, size_t count) {
     sum_of(out, terms, number, count, [](floatX x) { return real(x); });
+}
+
+void add(floatX* sum, const floatX* values, size_t count) {
+    if (walked(vector_cost, "add", 2 * count * sizeof(floatX), count * sizeof(floatX))) return;
+    const floatX* const both[] = {sum, values};
+    sum_terms(sum, both, 2, count);
 }
 
 void sum_rounded(real* out, const real* const* terms, int number, size_t count) {

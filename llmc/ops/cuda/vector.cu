@@ -55,6 +55,29 @@ void join_rows(floatX* out, const JoinedRows& j) {
            {.bytes = 2. * double(count) * sizeof(floatX) + (j.before ? 4. * j.B : 0)}, out, j);
 }
 
+// A thread copies `each` elements of a row: a pack, or one.
+// FLOOR bytes = 2 rows width sizeof(floatX)
+template <int each>
+__global__ void __launch_bounds__(kElementwiseThreads) copy_rows_kernel(floatX* out, RowCopy c) {
+    const size_t i = (size_t(blockIdx.x) * kElementwiseThreads + threadIdx.x) * each;
+    const ptrdiff_t row = ptrdiff_t(i / c.width), column = ptrdiff_t(i % c.width);
+    if (row >= c.rows) return;
+    const floatX* const from = c.from + row * c.stride + column;
+    floatX* const to = out + row * c.out_stride + column;
+    if constexpr (each == 1) *to = load_cached(from);
+    else Pack::load_cached(from).store(to);
+}
+
+void copy_rows(floatX* out, const RowCopy& c) {
+    if (walked(copy_rows_cost, c)) return;
+    const ptrdiff_t unit = Pack::size;
+    const bool packs = c.width % Pack::size == 0 && c.stride % unit == 0 && c.out_stride % unit == 0;
+    const size_t count = size_t(c.rows) * c.width, threads = packs ? count / Pack::size : count;
+    launch(packs ? copy_rows_kernel<Pack::size> : copy_rows_kernel<1>,
+           dim3(unsigned(div_up(threads, kElementwiseThreads))), dim3(kElementwiseThreads), 0,
+           {.bytes = 2. * double(count) * sizeof(floatX)}, out, c);
+}
+
 // ---------------------------------------------------------------------------------------------------------
 // sums of terms, in their order
 
@@ -156,6 +179,11 @@ void sum_rounded(real* out, const real* const* terms, int number, size_t count) 
 }
 void sum_widened(real* out, const floatX* const* terms, int number, size_t count) {
     sum_of<float>(out, terms, number, count);
+}
+void add(floatX* sum, const floatX* values, size_t count) {
+    if (walked(vector_cost, "add", 2 * count * sizeof(floatX), count * sizeof(floatX))) return;
+    const floatX* const both[] = {sum, values};
+    sum_listed<float>(sum, both, 2, count);
 }
 void accumulate(real* sum, const real* values, size_t count) {
     if (walked(vector_cost, "accumulate", 2 * count * sizeof(real), count * sizeof(real))) return;

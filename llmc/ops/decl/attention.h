@@ -15,10 +15,11 @@
 
 constexpr int kGpuHeadUnit = 8, kGpuHeadMost = 256;
 
-// Documents in B sequences of T rows. positions: index of each row within its document; ends: row index in
-// the sequence one past the document. Null: one document per sequence.
+// Documents in B sequences. positions: index of each row of queries within its document; ends: of each row of
+// keys the row index, in the sequence of keys, one past the document. Null: one document per sequence.
 struct Documents {
-    const int32_t *positions = nullptr, *ends = nullptr;        // (B T)
+    const int32_t* positions = nullptr;     // (B Tq)
+    const int32_t* ends = nullptr;          // (B Tk)
 };
 
 struct AttentionDims {
@@ -30,16 +31,13 @@ struct AttentionDims {
     double scale = 0;                // 0: D^-1/2
     int key_heads = 0;               // a divisor of NH; 0: NH
     int window = 0;                  // tokens that a query sees, itself the last; 0: all before it
-    Documents documents = {};        // REQUIRES: queries and keys are the same rows
+    Documents documents = {};        // REQUIRES: both tables, or none
 
     constexpr int KV() const { return key_heads ? key_heads : NH; }
     constexpr int group() const { return key_heads ? NH / key_heads : 1; }
     constexpr int apart() const { return q_offset - k_offset; }
 
-    // Documents need both tables, and queries and keys that are the same rows.
-    constexpr bool fits_documents() const {
-        return !documents.positions ? !documents.ends : documents.ends && Tq == Tk && apart() == 0;
-    }
+    constexpr bool fits_documents() const { return !documents.positions == !documents.ends; }
     // windowed(): the window hides a key from some query. bounded(): a window or documents may hide keys
     // before a query.
     constexpr bool windowed() const { return window > 0 && window < apart() + Tq; }
@@ -58,11 +56,12 @@ struct AttentionDims {
     // The same in sequence b, with its documents.
     constexpr int first_key(int t, int b) const {
         const int first = first_key(t), row = b * Tq + t;
-        const int own = documents.positions ? t - documents.positions[row] : 0;
+        const int own = documents.positions ? apart() + t - documents.positions[row] : 0;
         return first > own ? first : own;
     }
     constexpr int end_query(int u, int b) const {
-        const int end = end_query(u), own = documents.ends ? documents.ends[b * Tk + u] : Tq;
+        const int end = end_query(u), own = documents.ends ? documents.ends[b * Tk + u] - apart() : Tq;
+        if (own < 0) return 0;
         return end < own ? end : own;
     }
 };

@@ -67,6 +67,16 @@ struct JoinedRows {
 };
 void join_rows(floatX* out, const JoinedRows& j);
 
+// Copies `rows` rows of `width` elements, which lie apart by these strides. Nothing overlaps.
+struct RowCopy {
+    const floatX* from;
+    ptrdiff_t stride, out_stride;       // from row to row; negative: backwards
+    int rows;
+    size_t width;
+};
+void copy_rows(floatX* out, const RowCopy& c);
+void add(floatX* sum, const floatX* values, size_t count);     // sum += values, rounded once
+
 // out = the sum of `number` terms of `count` elements, added in order, rounded once. out may be a term.
 void sum_terms(floatX* out, const floatX* const* terms, int number, size_t count);
 // Rounds each real term to floatX, adds in order, writes real.
@@ -114,6 +124,10 @@ inline Cost join_rows_cost(const Target&, const JoinedRows& j) {
     const size_t bytes = size_t(j.B) * size_t(j.before + j.T) * size_t(j.width) * sizeof(floatX);
     const size_t table = j.before ? size_t(j.B) * sizeof(int32_t) : 0;
     return {.name = "join_rows", .kind = Kind::Copy, .read = bytes + table, .written = bytes};
+}
+inline Cost copy_rows_cost(const Target&, const RowCopy& c) {
+    const size_t bytes = size_t(c.rows) * c.width * sizeof(floatX);
+    return {.name = "copy_rows", .kind = Kind::Copy, .read = bytes, .written = bytes};
 }
 inline Cost vector_cost(const Target&, const char* name, size_t read, size_t written) {
     return {.name = name, .read = read, .written = written};

@@ -24,7 +24,25 @@ void find_documents(TokenBatch& batch, int T, int32_t eot) {
     }
 }
 
-void load_batch(TokenBatch& batch, const Dataset& set, uint64_t first, int B) {
+// In place: a chunk moves to the front.
+static void keep(std::vector<int32_t>& rows, int B, int T, RowPart part) {
+    auto to = rows.begin();
+    for (int b = 0; b < B; b++)
+        for (int i = 0; i < part.chunks(); i++) {
+            const auto from = rows.begin() + std::ptrdiff_t(b) * T + part.begin(i, T);
+            to = std::copy_n(from, part.length(T), to);
+        }
+    rows.resize(size_t(B) * size_t(part.here(T)));
+}
+
+static void keep_part(TokenBatch& batch, int T, RowPart part) {
+    batch.own_positions = batch.positions;
+    if (batch.own_positions.empty())
+        for (int i = 0; i < batch.B * T; i++) batch.own_positions.push_back(i % T);
+    for (auto* table : {&batch.tokens, &batch.targets, &batch.own_positions}) keep(*table, batch.B, T, part);
+}
+
+void load_batch(TokenBatch& batch, const Dataset& set, uint64_t first, int B, RowPart part) {
     const size_t T = size_t(set.T);
     std::vector<int32_t> row(T + 1);
     batch.B = B;
@@ -37,11 +55,12 @@ void load_batch(TokenBatch& batch, const Dataset& set, uint64_t first, int B) {
         std::copy_n(row.begin() + 1, T, batch.targets.begin() + std::ptrdiff_t(size_t(b) * T));
     }
     if (set.mask_eot >= 0) find_documents(batch, set.T, set.mask_eot);
+    if (part.size > 1) keep_part(batch, set.T, part);
 }
 
 void Deal::load(TokenBatch& batch, const Dataset& set, uint64_t sample, int round) const {
     batch.counts = counts(round);
-    load_batch(batch, set, sample + (batch.counts ? row(round) : 0), B);
+    load_batch(batch, set, sample + (batch.counts ? row(round) : 0), B, part);
 }
 
 Loader::Loader(const Dataset& s, const Deal& d, uint64_t first) : set(s), deal(d), begin(first) {

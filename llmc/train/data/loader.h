@@ -11,14 +11,17 @@
 #include <mutex>
 #include <thread>
 
+#include "llmc/base/numbers/row_part.h"
 #include "llmc/train/data/dataset.h"
 
 inline namespace data {
 
-// Rows of tokens for the model: inputs (B, T) and targets (B, T). Under a document mask also each input's
-// place in its document, and the place in the row behind the document's last, (B, T) each.
+// Rows of tokens for the model: inputs and targets, (B, here) each, of a rank that has `here` of the T tokens
+// of a row. Under a document mask also each input's place in its document, and the place in the row behind
+// the document's last, (B, T) each. own_positions (B, here): where here < T, the positions of this rank's
+// tokens, in their documents under a mask, else in their rows.
 struct TokenBatch {
-    std::vector<int32_t> tokens, targets, positions, ends;
+    std::vector<int32_t> tokens, targets, own_positions, positions, ends;
     int B = 0;
     bool counts = true;             // false: losses and gradients of another rank's samples
 };
@@ -29,6 +32,7 @@ struct Deal {
     int rank = 0, ranks = 1;
     int rounds = 1;
     uint64_t rows = 0;              // of a step; a multiple of B
+    RowPart part = {};              // of each row
 
     uint64_t row(int round) const { return uint64_t(int64_t(round) * ranks + rank) * uint64_t(B); }
     bool counts(int round) const { return row(round) < rows; }
@@ -75,7 +79,7 @@ private:
 // Sets positions and ends: a document begins with id `eot`, or with its row, and ends before the next.
 void find_documents(TokenBatch& batch, int T, int32_t eot);
 
-// Reads `B` samples from `first` on.
-void load_batch(TokenBatch& batch, const Dataset& set, uint64_t first, int B);
+// Reads `B` samples from `first` on, and keeps a part of each row.
+void load_batch(TokenBatch& batch, const Dataset& set, uint64_t first, int B, RowPart part = {});
 
 }  // namespace data

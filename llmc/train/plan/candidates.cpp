@@ -83,17 +83,22 @@ static void add_candidates(std::vector<Config>& all, const Config& mesh, int ran
                 }
 }
 
+// Ranks that share a row have at least so many of its tokens: attention is too small a part of shorter ones.
+static constexpr int kLeastOfRow = 8192;
+
 // Each choice of sizes, in the order of the rows of axes.
-static std::vector<ParallelConfig> meshes_of(ParallelConfig p, int ranks, const Machine& machine) {
+static std::vector<ParallelConfig> meshes_of(ParallelConfig p, int ranks, int context,
+                                             const Machine& machine) {
     for (const AxisRow& a : axis_rows)
-        if (a.is_set()) p.*a.setting = 1;
+        if (a.setting) p.*a.setting = 1;
     std::vector<ParallelConfig> meshes = {p}, longer;
     for (const AxisRow& a : axis_rows) {
-        if (!a.is_set()) continue;
+        if (!a.setting) continue;
         longer.clear();
+        int most = a.nodes ? a.nodes * machine.gpus_per_node : ranks;
+        if (&a == &axis_rows[kCp]) most = std::max(1, context / kLeastOfRow);
         for (ParallelConfig& mesh : meshes)
-            for (const int size :
-                 divisors(ranks / model_ranks(mesh), a.nodes ? a.nodes * machine.gpus_per_node : ranks)) {
+            for (const int size : divisors(ranks / model_ranks(mesh), most)) {
                 mesh.*a.setting = size;
                 longer.push_back(mesh);
                 mesh.*a.setting = 1;
@@ -109,7 +114,7 @@ std::vector<Config> candidates_of(const Config& cfg, int ranks, const Machine& m
     c.parallel.ranks = ranks;
     c.parallel.zero_group = 0;
     c.parallel.virtual_stages = 1;
-    for (const ParallelConfig& p : meshes_of(c.parallel, ranks, machine)) {
+    for (const ParallelConfig& p : meshes_of(c.parallel, ranks, cfg.model.context, machine)) {
         c.parallel = p;
         if (p.tp > 1 && !ffn_fits(cfg.model, p.tp, kDescribedGpu.product_unit())) continue;
         if (mesh_mistake(p, c.model, ranks).empty() && fp8_mistake(c).empty())

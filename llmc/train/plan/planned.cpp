@@ -17,7 +17,7 @@ static size_t resolve_here(Config& cfg, int ranks) {
     if (!cfg.run.threads) cfg.run.threads = std::max(1, cores() / ranks);
     context.threads = cfg.run.threads;      // scratch is of each thread
     const auto rank = described_mesh(cfg.parallel, ranks, 0);
-    const size_t available = available_to_rank(rank->mesh);
+    const size_t available = available_to_rank(rank->mesh, cfg.memory);
     cfg.train.micro_batch = choose_micro_batch(cfg, rank->mesh, writes_texts(cfg), available);
     return available;
 }

@@ -135,10 +135,9 @@ std::string time_text(const Estimate& e, const Machine& machine) {
 
 using Cells = std::vector<std::string>;
 
-// First cells, one for each axis of this version, last cells.
+// First cells, one for each axis, last cells.
 template <class F> static Cells with_axes(Cells cells, F&& cell, const Cells& last) {
-    for (const AxisRow& a : axis_rows)
-        if (!a.missing) cells.push_back(cell(a));
+    for (const AxisRow& a : axis_rows) cells.push_back(cell(a));
     cells.insert(cells.end(), last.begin(), last.end());
     return cells;
 }
@@ -146,6 +145,18 @@ template <class F> static Cells with_axes(Cells cells, F&& cell, const Cells& la
 static const Cells kColumns = with_axes({"step", "tokens/s", "mfu", "bubble", "comm", "memory"},
                                         [](const AxisRow& a) { return a.name; },
                                         {"zero", "micro", "recompute", "schedule"});
+
+// Without the columns of rare axes that have one rank in every row.
+static Rows without_rare(Rows rows) {
+    for (const AxisRow& a : axis_rows) {
+        const size_t column = size_t(std::ranges::find(rows[0], a.name) - rows[0].begin());
+        const bool used = std::any_of(rows.begin() + 1, rows.end(),
+                                      [&](const Cells& row) { return row[column] != "1"; });
+        if (!a.rare || used) continue;
+        for (Cells& row : rows) row.erase(row.begin() + ptrdiff_t(column));
+    }
+    return rows;
+}
 
 static std::string alignment(const Rows& rows) { return std::string(rows[0].size() - 2, 'r') + "ll"; }
 
@@ -203,7 +214,7 @@ std::string counts_text(const CountedSearch& found, const ClusterConfig& limits,
                         const std::string& command) {
     if (found.rows.empty())
         return fmt::format("No plan for 1, 2, 4 ... {}s fits on {}.\n", machine.device_word, machine.gpu);
-    const Rows rows = rows_of_counts(found.rows, machine);
+    const Rows rows = without_rare(rows_of_counts(found.rows, machine));
     return fmt::format("the fastest mesh for each number of {}; --parallel.ranks=N shows the next ones\n",
                        machine.gpu) +
            table(rows, alignment(rows)) +
@@ -219,6 +230,7 @@ std::string search_text(const Search& s, const Machine& machine, const std::stri
                            grouped(s.rejected()), human_bytes(1e9 * machine.memory_gb), machine.gpu);
     Rows rows = {kColumns};
     for (const Estimate& e : s.best) rows.push_back(cells_of(e));
+    rows = without_rare(std::move(rows));
     std::string text =
         fmt::format("the fastest of {} plans for {} of {}\n", grouped(s.rejected() + int(s.best.size())),
                     counted(s.best.front().ranks, "rank"), machine.gpu);

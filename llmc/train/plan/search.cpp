@@ -266,7 +266,7 @@ Settings settings_of(const Estimate& e) {
     const ParallelConfig& p = e.cfg.parallel;
     Settings all = {{"parallel.ranks", std::to_string(e.ranks)}};
     for (const AxisRow& a : axis_rows)
-        if (a.is_set()) all.emplace_back(setting_of(a), std::to_string(p.*a.setting));
+        if (a.setting) all.emplace_back(setting_of(a), std::to_string(p.*a.setting));
     all.insert(all.end(), {{"parallel.zero", std::to_string(p.zero)},
                            {"parallel.zero_group", std::to_string(p.zero_group)},
                            {"parallel.schedule", p.schedule.text()},

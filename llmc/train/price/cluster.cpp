@@ -168,7 +168,8 @@ static std::string machines_with_fp8() {
 }
 
 Machine machine_of(const Config& cfg) {
-    const Machine m = machine_of(cfg.cluster);
+    Machine m = machine_of(cfg.cluster);
+    if (cfg.memory.device_gb > 0) m.memory_gb = std::min(m.memory_gb, cfg.memory.device_gb);
     CHECK_INPUT(cfg.run.products != ProductKind::Fp8 || m.fp8_tflops > 0,
                 "run.products = fp8: the machine {} states no fp8_tflops, products of FP8 need compute "
                 "capability 8.9; set run.products to bf16, or cluster.gpu to one of {}",

@@ -141,7 +141,7 @@ MeasuredStep measure_step(const Config& cfg, int ranks) {
     const auto body = [&](const Config& c, const Mesh& mesh) {
         Model model(c, mesh, c.train.micro_batch, false);
         const double needed = largest_over(mesh.world, double(model.bytes()));
-        const size_t available = available_to_rank(mesh);
+        const size_t available = available_to_rank(mesh, c.memory);
         CHECK_INPUT(
             available == 0 || needed <= double(available),
             "cluster.gpu = auto: measuring {} of {} layers needs {} on a rank, {} are available: make "
@@ -152,7 +152,7 @@ MeasuredStep measure_step(const Config& cfg, int ranks) {
         choose_kernels(c, model);
         model.allocate();
         restore(model.shards, random_weights(model.shards.d, 1));
-        Loader data(tokens, c.train.micro_batch, 0, mesh.dp.index, mesh.dp.size);
+        Loader data(tokens, model.pipeline.deal(mesh.dp.index), 0);
         const RecordedStep step = median_step(model, data);
         const std::lock_guard lock(mutex);
         merge(measured.ops, ops_of(step), c.parallel.pp > 1);

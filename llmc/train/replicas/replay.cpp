@@ -26,7 +26,7 @@ void Replay::add(int bucket, const real* whole) {
     CopyHash& h = reading[place_of(bucket)];
     if (h.group) return;                    // a later micro-batch, whose sums have more than one
     const Mesh& mesh = pipeline.mesh;           // the ranks at this place of each replica
-    h.group = 1 + uint64_t(mesh.tp.index + mesh.tp.size * mesh.pp.index);
+    h.group = 1 + uint64_t(mesh.tp.index + mesh.tp.size * (mesh.pp.index + mesh.pp.size * mesh.cp.index));
     h.hash = hash_of(whole, shards.layout.size(bucket) * sizeof *whole);
 }
 
@@ -36,7 +36,7 @@ void Replay::read(int bucket, const real* whole) {
     if (bucket != shards.layout.final || reading[0].group) return;
     double loss = 0;
     ops::copy_to_host(&loss, gpt.loss, sizeof loss);
-    reading[0] = {.group = 1, .hash = std::bit_cast<uint64_t>(loss)};
+    reading[0] = {.group = 1 + uint64_t(pipeline.mesh.cp.index), .hash = std::bit_cast<uint64_t>(loss)};
     if (!gpt.part.first && shards.layout.wte >= 0)
         add(shards.layout.wte, shards.gradient(shards.layout.wte, 0));
 }

@@ -9,10 +9,11 @@
 namespace PRECISION::inline runs {
 
 // Threads of a described mesh share this host; processes may have a host each.
-size_t available_to_rank(const Mesh& mesh) {
+size_t available_to_rank(const Mesh& mesh, const MemoryConfig& limit) {
     const size_t all = ops::device_available(), here = all / size_t(context.host_ranks);
-    if (!is_described(mesh)) return size_t(-largest_over(mesh.world, -double(here)));
-    return mesh.world.group->transport->name == std::string("threads") ? all / size_t(mesh.world.size) : here;
+    if (!is_described(mesh)) return limit.limited(size_t(-largest_over(mesh.world, -double(here))));
+    const bool threads = mesh.world.group->transport->name == std::string("threads");
+    return limit.limited(threads ? all / size_t(mesh.world.size) : here);
 }
 
 size_t largest_plan(const Config& cfg, const Mesh& mesh, int micro_batch, bool generates) {
@@ -60,8 +61,9 @@ int fitting_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, siz
     if (available == 0 || plan(cfg, B) <= available) return B;      // 0: the system does not tell
 
     const std::string what =
-        fmt::format("no memory for the tensors: train.micro_batch = {} needs {}{}, {} are available.", B,
-                    shown(plan(cfg, B)), mesh.world.size > 1 ? " on a rank" : "", shown(available));
+        fmt::format("no memory for the tensors: train.micro_batch = {} needs {}{}, {} are available{}.", B,
+                    shown(plan(cfg, B)), mesh.world.size > 1 ? " on a rank" : "", shown(available),
+                    cfg.memory.device_gb > 0 ? " by memory.device_gb" : "");
     const int fits = largest_micro_batch(cfg, mesh, generates, double(available));
     CHECK_INPUT(fits == 0, "{}\n       The largest that fits is train.micro_batch = {}, with {}",
                 what, fits, shown(plan(cfg, fits)));

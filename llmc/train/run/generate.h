@@ -1,4 +1,5 @@
-// Text from the model, with the cache of model/decoder.h. All ranks together; every rank receives the tokens.
+// Text from the model, with the cache of model/infer/decoder.h. All ranks together; every rank receives the
+// tokens.
 #pragma once
 #include <functional>
 #include <optional>
@@ -6,7 +7,7 @@
 #include <string_view>
 
 #include "llmc/io/text/tokenizer.h"
-#include "llmc/model/decoder.h"
+#include "llmc/model/infer/decoder.h"
 #include "llmc/train/step/sampler.h"
 #include "llmc/train/step/schedule.h"
 #include "llmc/train/step/zero.h"

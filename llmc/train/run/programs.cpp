@@ -149,7 +149,7 @@ static bool evaluate_loss(Config cfg, const Mesh& mesh, const std::string& init,
     cfg.eval.batches = 0;
     cfg.eval.tasks.clear();
     const RunData data = open_run_data(cfg, mesh.world);
-    const size_t room = available_to_rank(mesh);
+    const size_t room = available_to_rank(mesh, cfg.memory);
     const auto fits = [&](int micro) {
         cfg.train = no_training(int64_t(cfg.model.context) * mesh.dp.size * mesh.pp.size * micro);
         cfg.train.micro_batch = micro;

@@ -200,13 +200,15 @@ std::string RunData::describe_rows() const {
     return text;
 }
 
-std::unique_ptr<Loader> open_loader(const Config& cfg, const RunData& data, const Position& dp,
+std::unique_ptr<Loader> open_loader(const Config& cfg, const RunData& data, const Mesh& mesh,
                                     int64_t sample) {
     if (cfg.train.steps == 0) return nullptr;
     const int B = cfg.train.micro_batch;
+    const Position& dp = mesh.dp;
     const Deal deal = {.B = B, .rank = dp.index, .ranks = dp.size,
                        .rounds = int(micros_of_step(cfg, dp.size, B)),
-                       .rows = uint64_t(cfg.train.batch_tokens / cfg.model.context)};
+                       .rows = uint64_t(cfg.train.batch_tokens / cfg.model.context),
+                       .part = {mesh.cp.index, mesh.cp.size}};
     return std::make_unique<Loader>(data.train, deal, uint64_t(sample));
 }
 

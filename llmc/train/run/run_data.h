@@ -32,7 +32,7 @@ struct RunData {
 // Rank 0 of `ranks` first: errors of the data are reported once.
 RunData open_run_data(const Config& cfg, const Axis& ranks = {});
 // This rank's micro-batches from a sample on; null: the run does not train. REQUIRES: data outlives it.
-std::unique_ptr<Loader> open_loader(const Config& cfg, const RunData& data, const Position& dp,
+std::unique_ptr<Loader> open_loader(const Config& cfg, const RunData& data, const Mesh& mesh,
                                     int64_t sample);
 
 // The first ids of a text of --generate: BOS where the tokenizer adds BOS, then the prompt. If empty:

@@ -48,13 +48,24 @@ static void check_sizes(const Config& cfg, int tp) {
     CHECK_INPUT(wrong.empty(), "{}", wrong);
 }
 
+// Texts of a training run need no more positions than they have tokens, at most one for a byte of the prompt;
+// so a long context takes no memory for them. Other programs have texts of any length.
+static Dims dims_of_texts(const Config& cfg, Dims d) {
+    constexpr size_t kLeast = 4096;
+    const size_t text = cfg.sample.prompt.size() + size_t(cfg.sample.tokens) + 64;      // and a beginning
+    if (cfg.train.steps > 0) d.maxT = int(std::min(size_t(d.maxT), std::max(kLeast, text)));
+    return d;
+}
+
 Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates, Unplanned)
     : mesh(on), stage(make_stage(cfg, mesh, micro_batch)),
       shards(dims_of(cfg, cfg.model.vocab, mesh.tp), part_of(cfg, stage), mesh, shard_options(cfg, mesh)),
       zero(shards, cfg.parallel.overlap),
-      gpt({.d = shards.d, .B = micro_batch, .T = cfg.model.context, .level = cfg.memory.recompute,
-           .backward = cfg.train.steps > 0, .coded_blocks = coded_blocks(cfg, shards),
-           .gathers_codes = zero.codes.shards != nullptr}, mesh.tp, part_of(cfg, stage), stage.buffers),
+      gpt({.d = shards.d, .B = micro_batch, .T = cfg.model.context, .cp = mesh.cp.size,
+           .level = cfg.memory.recompute, .backward = cfg.train.steps > 0,
+           .coded_blocks = coded_blocks(cfg, shards), .gathers_codes = zero.codes.shards != nullptr},
+          mesh.tp, part_of(cfg, stage), stage.buffers,
+          {.cp = mesh.cp, .kind = cfg.parallel.cp_kind}),
       pipeline(cfg, mesh, stage, gpt, zero), images(cfg.train.rollback, shards) {
     check_sizes(cfg, mesh.tp.size);
     zero.add_weights_to(arena);
@@ -74,7 +85,7 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
     gpt.add_to(activations);
     pipeline.add_to(activations, host);
     if (generates) {
-        decoder.emplace(shards.d, mesh.tp, gpt.part);
+        decoder.emplace(dims_of_texts(cfg, shards.d), mesh.tp, gpt.part);
         decoder->add_to(activations);
     }
     if (!cfg.eval.tasks.empty()) {
@@ -88,10 +99,12 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
         host.add("snapshot for checkpoints", &snapshot, size_t(share.bytes - share.offloaded));
     }
     images.add_to(host);
-    // reductions of tp run beside reductions of the other axes
+    // reductions of tp and cp, one after the other, run beside reductions of the other axes
     staging_bytes = zero.staging_bytes();
     const size_t reduced = std::max(gpt.reduction_bytes(), scorer ? scorer->reduction_bytes() : 0);
-    tp_staging_bytes = std::max(mesh.tp.reduce_staging(reduced), zero.tp_staging_bytes());
+    const size_t over_cp = gpt.attention.reduction_bytes(shards.d, size_t(gpt.shape.N()));
+    tp_staging_bytes = std::max({mesh.tp.reduce_staging(reduced), zero.tp_staging_bytes(),
+                                 cfg.train.steps > 0 ? mesh.cp.reduce_staging(over_cp) : 0});
     arena.add("staging of reductions", &staging, staging_bytes);
     arena.add("staging of reductions", &tp_staging, tp_staging_bytes);
 }
@@ -232,7 +245,7 @@ void Model::allocate() {
     comm::idle_barrier();
     ops::lend_scratch(scratch, scratch_bytes);
     zero.lend_staging(staging, staging_bytes);
-    mesh.tp.lend_staging(tp_staging, tp_staging_bytes);
+    for (const Axis* axis : {&mesh.tp, &mesh.cp}) axis->lend_staging(tp_staging, tp_staging_bytes);
     gpt.ready();
     fill_rotary_table(gpt.block.rotary_table, gpt.d);
     if (decoder) decoder->own.ready();
@@ -267,7 +280,7 @@ std::string plan_text(const Config& cfg, const Model& model) {
     if (model.nccl_bytes)
         rows.push_back({"  buffers of NCCL, by an estimate", human_bytes(double(model.nccl_bytes))});
     for (const auto& row : model.host.plan())
-        rows.push_back({"  on the host: " + row.name, human_bytes(double(row.bytes))});
+        if (row.bytes) rows.push_back({"  on the host: " + row.name, human_bytes(double(row.bytes))});
     const bool apart = !ops::reached_by_host() && model.host.bytes();
     if (apart) rows.push_back({"  total on the host", human_bytes(double(model.host.bytes()))});
     rows.push_back({apart ? "  total on the GPU" : "  total", human_bytes(double(model.bytes()))});

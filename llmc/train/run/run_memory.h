@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "llmc/base/host/machine.h"
-#include "llmc/model/scorer.h"
+#include "llmc/model/infer/scorer.h"
 #include "llmc/ops/backend_tuning.h"
 #include "llmc/train/run/generate.h"
 #include "llmc/train/step/optimizer.h"
@@ -92,8 +92,9 @@ void warm_up(const Config& cfg, const Model& model, uint64_t evaluated = 0, size
 // Dims of a config whose vocabulary is known.
 Dims dims_of(const Config& cfg, int vocab, const Axis& tp = {});
 
-// Memory available to a rank: its share of the host's, the least over all ranks. 0: unknown.
-size_t available_to_rank(const Mesh& mesh);
+// Memory available to a rank: its share of the host's, the least over all ranks, at most memory.device_gb.
+// 0: unknown.
+size_t available_to_rank(const Mesh& mesh, const MemoryConfig& limit);
 
 // The bytes of the fullest rank. All ranks together, or a rank of a described mesh.
 size_t largest_plan(const Config& cfg, const Mesh& mesh, int micro_batch, bool generates);

@@ -72,7 +72,7 @@ std::optional<std::vector<Score>> score_requests(std::span<const Request> reques
         done += tokens_of(now);
         if (progress) progress->update(uint64_t(done));
     }
-    const bool counts = mesh.tp.index == 0 && scorer.own.part.last;
+    const bool counts = mesh.tp.index == 0 && mesh.cp.index == 0 && scorer.own.part.last;
     return gathered(scores, requests, passes, counts, mesh.world);
 }
 

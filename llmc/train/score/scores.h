@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "llmc/base/progress.h"
-#include "llmc/model/scorer.h"
+#include "llmc/model/infer/scorer.h"
 #include "llmc/train/score/answers.h"
 #include "llmc/train/score/passes.h"
 #include "llmc/train/step/pipeline.h"

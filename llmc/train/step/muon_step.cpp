@@ -157,9 +157,8 @@ const floatX* Muon::slices_here(const Round& round, int count) const {
     const floatX* const first = x + size_t(m.first_row) * stride + m.first_col;
     if (size_t(m.cols) == stride && (count == 1 || m.here() == each)) return first;
     for (size_t i = 0; i < size_t(count); i++)
-        ops::join_rows(next + i * m.here(), {.kept = nullptr, .from = nullptr, .own = first + i * each,
-                                             .stride = stride, .B = 1, .before = 0, .T = m.rows,
-                                             .width = m.cols});
+        ops::copy_rows(next + i * m.here(), {.from = first + i * each, .stride = ptrdiff_t(stride),
+                                             .out_stride = m.cols, .rows = m.rows, .width = size_t(m.cols)});
     return next;
 }
 

@@ -29,6 +29,12 @@ std::vector<int> block_order(const Part& part, const std::vector<Action>& action
     return order;
 }
 
+// The tables that bring() copies: tokens, targets, positions of parts of rows, two of documents in whole rows
+size_t Pipeline::ids_in_tables(int B) const {
+    const size_t here = size_t(B) * size_t(gpt.shape.here()), whole = size_t(B) * size_t(gpt.shape.T);
+    return (part().size > 1 ? 3 : 2) * here + (gpt.d.kind.documents ? 2 : 0) * whole;
+}
+
 // Starts to copy the tables of a micro-batch to a buffer on the device. The host waits if kBuffered
 // micro-batches ahead of the device.
 const ops::CopyTicket& Pipeline::bring(const TokenBatch& b, size_t place) {
@@ -37,10 +43,12 @@ const ops::CopyTicket& Pipeline::bring(const TokenBatch& b, size_t place) {
     ops::host_awaits_copies(ticket);
     int32_t* from = outgoing + buffer * ids_of_batch();
     int32_t* to = from;
+    CHECK(only_walks() || b.tokens.size() == ids_of(b), "a micro-batch of {} tokens, not {}", b.tokens.size(),
+          ids_of(b));
     if (!only_walks())
-        for (const auto* table : {&b.tokens, &b.targets, &b.positions, &b.ends})
+        for (const auto* table : {&b.tokens, &b.targets, &b.own_positions, &b.positions, &b.ends})
             to = std::copy(table->begin(), table->end(), to);
-    ops::start_copy_to_device(tokens + place * ids_of_batch(), from, tables() * ids_of(b) * sizeof *tokens);
+    ops::start_copy_to_device(tokens + place * ids_of_batch(), from, ids_in_tables(b.B) * sizeof *tokens);
     ops::mark_copies(ticket, CopyLane::ToDevice);
     return ticket;
 }
@@ -48,7 +56,12 @@ const ops::CopyTicket& Pipeline::bring(const TokenBatch& b, size_t place) {
 Batch Pipeline::in_place(const TokenBatch& b, size_t place) const {
     const int32_t* inputs = tokens + place * ids_of_batch();
     Batch batch = {.tokens = inputs, .targets = inputs + ids_of(b), .B = b.B, .T = gpt.shape.here()};
-    if (gpt.d.kind.documents) batch.documents = {inputs + 2 * ids_of(b), inputs + 3 * ids_of(b)};
+    const int32_t* next = inputs + 2 * ids_of(b);
+    if (gpt.d.kind.documents) {
+        const int32_t* const whole = part().size > 1 ? next + ids_of(b) : next;
+        batch.documents = {whole, whole + size_t(b.B) * size_t(gpt.shape.T)};
+    }
+    batch.positions = part().size > 1 ? next : batch.documents.positions;
     return batch;
 }
 
@@ -182,7 +195,7 @@ int64_t Pipeline::text_bytes(const TokenBatch& b, std::span<const uint16_t> byte
     return sum;
 }
 
-// Micro-batches of B rows are dealt round-robin to the dp ranks, beginning with `first`. A rank without a row
+// Micro-batches of B rows are dealt round-robin to the replicas, beginning with `first`. A rank without a row
 // computes a row anyway: its peers gather its weights. Returns the bytes of the targets' text that this rank
 // counts.
 int64_t Pipeline::evaluate_rounds(const Dataset* set, uint64_t first, uint64_t rows, int rounds,
@@ -197,7 +210,7 @@ int64_t Pipeline::evaluate_rounds(const Dataset* set, uint64_t first, uint64_t r
     for (int m = 0; m < rounds; m++) {
         const bool counts = row_of(m) < rows;
         batch(m).B = counts ? int(std::min(B, rows - row_of(m))) : 1;
-        if (set) load_batch(batch(m), *set, counts ? row_of(m) : 0, batch(m).B);
+        if (set) load_batch(batch(m), *set, counts ? row_of(m) : 0, batch(m).B, part());
     }
     zero.begin_step(block_order(gpt.part, actions), BlockForm::Codes);
     for (const Action& a : actions) switch (a.kind) {

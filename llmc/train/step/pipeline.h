@@ -48,7 +48,7 @@ struct Pipeline {
     // Of a step to data-parallel rank `dp`.
     Deal deal(int dp) const {
         return {.B = gpt.shape.B, .rank = dp, .ranks = mesh.dp.size, .rounds = stage.shape.micros,
-                .rows = uint64_t(batch_rows)};
+                .rows = uint64_t(batch_rows), .part = gpt.attention.part()};
     }
 
     struct Evaluation {
@@ -81,8 +81,9 @@ private:
     int buffer(const Action& a) const { return a.micro % stage.buffers[size_t(a.chunk)]; }
     size_t place(int micro) const { return size_t(micro) % places(); }
     size_t places() const { return size_t(stage.buffers[0]) + 1; }      // micro-batches alive, and the next
-    size_t tables() const { return gpt.d.kind.documents ? 4 : 2; }      // of a batch, (B, T) each
-    size_t ids_of_batch() const { return tables() * size_t(gpt.shape.N()); }
+    RowPart part() const { return gpt.attention.part(); }
+    size_t ids_in_tables(int B) const;           // of a batch of B rows
+    size_t ids_of_batch() const { return ids_in_tables(gpt.shape.B); }
     Batch of(int micro) { return in_place(batch(micro), place(micro)); }
     Batch in_place(const TokenBatch& b, size_t place) const;
     Batch brought_now(const TokenBatch& b);

@@ -42,6 +42,7 @@ TEST(words_are_in_the_order_of_their_values) {
     expect_words({PipelineSchedule::OneFOneB, PipelineSchedule::Interleaved}, "1f1b|interleaved");
     expect_words({ReduceOrder::Auto, ReduceOrder::Ordered, ReduceOrder::Native}, "auto|ordered|native");
     expect_words({ReduceDtype::Fp32, ReduceDtype::Bf16}, "fp32|bf16");
+    expect_words({CpKind::Gather, CpKind::Heads}, "gather|heads");
     expect_words({Recompute::None, Recompute::Selective, Recompute::Block}, "none|selective|block");
     expect_words({Offload::None, Offload::Optimizer}, "none|optimizer");
     expect_words({RowKind::Stream, RowKind::Documents}, "stream|documents");

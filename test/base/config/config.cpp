@@ -110,9 +110,8 @@ TEST(every_key_is_set_by_the_command_line) {
 TEST(help_has_every_key_and_fits) {
     const string help = help_text();
     Config c;
-    for (const Field& f : fields(c))      // parallel.cp is not in this version
-        EXPECT((help.find("  " + f.path() + "  ") != string::npos) == (f.path() != "parallel.cp"), "%s",
-               f.path().c_str());
+    for (const Field& f : fields(c))
+        EXPECT(help.find("  " + f.path() + "  ") != string::npos, "%s", f.path().c_str());
     size_t begin = 0;
     for (size_t end; (end = help.find('\n', begin)) != string::npos; begin = end + 1) {
         const string line = help.substr(begin, end - begin);
@@ -291,7 +290,6 @@ TEST(what_has_to_hold_between_settings) {
 TEST(features_of_later_versions) {
     refuse_args({"--run.device=cuda"}, {"run.device = cuda", "built for cpu", "make DEVICE=cuda"});
     refuse_args({"--run.device=emulated"}, {"run.device = emulated", "built for cpu", "DEVICE=emulated"});
-    refuse_args({"--parallel.cp=2"}, {"parallel.cp = 2", "not in this version", "set it to 1"});
     for (const char* setting :
          {"run.device=cpu", "parallel.tp=1", "parallel.ranks=1", "checkpoint.resume=never",
           "model.init=runs/x/step_5", "parallel.overlap=false", "memory.recompute=block"})

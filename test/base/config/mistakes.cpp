@@ -203,14 +203,11 @@ static string help_of(const string& name) {
 }
 
 TEST(features_of_later_versions_say_so) {
-    EXPECT(help_of("parallel.cp").empty(), "'%s'", help_of("parallel.cp").c_str());
-    EXPECT(has(run("./train_gpt --help=parallel.cp").out, "(not in this"), "on the setting alone");
-    for (const char* name : {"--plan", "run.seed", "run.hang_timeout", "parallel.tp", "memory.offload",
+    for (const char* name : {"--plan", "run.seed", "run.hang_timeout", "parallel.cp", "memory.offload",
                              "checkpoint.every", "checkpoint.override", "--export", "76 ", "77 ", "79 "})
         EXPECT(!has(help_of(name), "not in this version") && help_of(name) != "", "%s", name);
     EXPECT(has(help_of("run.device"), "of this program: cpu"), "%s", help_of("run.device").c_str());
     refused("--run.device=cuda", {"run.device = cuda", "built for cpu", "make DEVICE=cuda"});
-    refused("--parallel.cp=2", {"parallel.cp = 2", "not in this version"});
     refused("--parallel.transport=nccl", {"parallel.transport = nccl", "this build has no NCCL"});
 }
 

@@ -159,6 +159,32 @@ static std::vector<floatX> joined(int before, const RowSizes& sizes = kRowSizes[
     return out.host();
 }
 
+TEST(rows_are_copied_at_any_stride) {
+    const int rows = 5;
+    const auto in = normals<floatX>(1000, 1);
+    for (const auto& [width, stride, out_stride] :
+         {std::array{48, 48, 48}, {48, 56, 64}, {48, 64, -56}, {48, -56, 48}, {12, 13, 12}, {5, 5, -7}}) {
+        const OnDevice from(in), out(poisoned<floatX>(1000));
+        const int first = stride < 0 ? 800 : 0, to = out_stride < 0 ? 800 : 0;
+        cuda::copy_rows(out + to, {.from = from + first, .stride = stride, .out_stride = out_stride,
+                                   .rows = rows, .width = size_t(width)});
+        auto want = poisoned<floatX>(1000);
+        for (int i = 0; i < rows * width; i++)
+            want[size_t(to + i / width * out_stride + i % width)] =
+                in[size_t(first + i / width * stride + i % width)];
+        EXPECT(same_bits(out.host(), want), "%d wide, %d to %d apart", width, stride, out_stride);
+    }
+}
+
+TEST(sums_of_two_are_rounded_once) {
+    const auto a = normals<floatX>(1003, 1), b = normals<floatX>(1003, 2);
+    const OnDevice sum(a), values(b);
+    cuda::add(sum, values, a.size());
+    const auto got = sum.host();
+    for (size_t i = 0; i < got.size(); i++)
+        EXPECT(float(got[i]) == float(floatX(float(a[i]) + float(b[i]))), "%zu", i);
+}
+
 TEST(rows_are_joined_behind_those_they_share) {
     const int B = 5, T = 3, of[] = {2, 0, 2, 1, 1};
     for (const RowSizes& sizes : kRowSizes)

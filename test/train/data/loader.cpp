@@ -53,6 +53,52 @@ TEST(reading_ahead_changes_nothing) {
         }
 }
 
+// The ranks of cp together have each token of a row once, with its target and its position.
+TEST(ranks_of_cp_share_a_row) {
+    const int T = 24, B = 3;
+    Dataset set = some_rows(10, T);
+    for (const int eot : {-1, 7})
+        for (const int size : {1, 2, 3, 4, 12}) {
+            set.mask_eot = eot;
+            TokenBatch whole;
+            load_batch(whole, set, 2, B);
+            std::multiset<size_t> seen;
+            for (int index = 0; index < size; index++) {
+                const RowPart part = {index, size};
+                TokenBatch batch;
+                load_batch(batch, set, 2, B, part);
+                EXPECT(batch.tokens.size() == size_t(B * T / size) && batch.ends == whole.ends, "sizes");
+                for (int n = 0; n < B * part.here(T); n++) {
+                    const int b = n / part.here(T), t = n % part.here(T), length = part.length(T);
+                    const size_t at = size_t(b * T + part.begin(t / length, T) + t % length);
+                    const int position = eot < 0 ? int(at) % T : whole.positions[at];
+                    seen.insert(at);
+                    EXPECT(batch.tokens[size_t(n)] == whole.tokens[at] &&
+                               batch.targets[size_t(n)] == whole.targets[at] &&
+                               (size == 1 || batch.own_positions[size_t(n)] == position),
+                           "rank %d of %d, token %d", index, size, n);
+                }
+            }
+            for (size_t at = 0; at < size_t(B * T); at++) EXPECT(seen.count(at) == 1, "token %zu", at);
+        }
+}
+
+// Causal attention costs each rank the same.
+TEST(parts_of_a_row_see_equally_many_keys) {
+    const int T = 240;
+    for (const int size : {2, 3, 4, 5}) {
+        std::set<int> pairs;
+        for (int index = 0; index < size; index++) {
+            const RowPart part = {index, size};
+            int seen = 0;
+            for (int i = 0; i < part.chunks(); i++)
+                for (int t = 0; t < part.length(T); t++) seen += part.begin(i, T) + t + 1;
+            pairs.insert(seen);
+        }
+        EXPECT(pairs.size() == 1, "%d ranks", size);
+    }
+}
+
 // A rank that waits for a slow disk has a heartbeat with each row.
 TEST(rows_that_are_read_are_heartbeats) {
     const Dataset set = some_rows(10, 5);

@@ -139,7 +139,7 @@ TEST(what_cannot_be_is_one_line_and_the_server_goes_on) {
         {eight + "run.precision=fp8", "fp8"},
         {eight + "run.precision=fp64", "bf16 or fp32"},
         {eight + "run.products=fp8&cluster.gpu=a100", "fp8_tflops"},
-        {eight + "parallel.cp=2", "cp"},
+        {eight + "parallel.cp=3", "cp"},
         {eight + "cluster.node_gbs=-1", "node_gbs"},
         {eight + "model.window=%5B%5B%5B", "model.window"},
         {eight + "model.layers=%3Cscript%3E%0Aalert(1)%00%1b", "model.layers"},

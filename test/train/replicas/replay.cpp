@@ -33,7 +33,7 @@ static Outcome train(const Point& p, bool replays, Flip flip = Flip::None, int r
         Replay replay(t.model.pipeline);
         if (replays) replay.expect_twice(t.set, 0);
         if (replays) if (const Suspects s = replay.compare(); s.any()) o.found.push_back(text_of(s, replay));
-        Loader data(t.set, c.train.micro_batch, 0, mesh.dp.index, mesh.dp.size);
+        Loader data(t.set, t.model.pipeline.deal(mesh.dp.index), 0);
         for (int s = 0; s < kSteps; s++) {
             if (s > 0 && mesh.rank == rank) ask_flip(flip, at);
             if (replays) replay.expect(t.set, uint64_t(s * t.model.pipeline.batch_rows), s % mesh.dp.size);
@@ -60,7 +60,7 @@ static const Point kMeshes[] = {
     {.dp = 4, .tp = 1, .pp = 1, .zero = 3, .zero_group = 2}, {1, 2, 1, 0}, {2, 2, 1, 3}, {1, 1, 2, 0},
     {2, 1, 2, 2}, {2, 2, 2, 3, "block"}, {2, 1, 2, 3, "none", 2}, {.dp = 2, .tp = 1, .pp = 2, .kind = 10},
     {.dp = 2, .tp = 1, .pp = 1, .zero = 1, .micro_batch = 6},
-    {.dp = 2, .tp = 2, .pp = 1, .kind = 7, .muon = 1}};
+    {.dp = 2, .tp = 2, .pp = 1, .kind = 7, .muon = 1}, {.dp = 2, .tp = 1, .pp = 1, .zero = 2, .cp = 2}};
 
 TEST(a_replay_has_the_same_bits_and_changes_none) {
     for (const Point& p : kMeshes) {

@@ -25,7 +25,7 @@ static Found train_and_compare(const Point& p, Flip flip = Flip::None, int flipp
     run_threads(p.config(), [&](Config c, const Mesh& mesh) {
         Tiny t(c, false, mesh);
         t.shake(0.1);
-        Loader data(t.set, c.train.micro_batch, 0, mesh.dp.index, mesh.dp.size);
+        Loader data(t.set, t.model.pipeline.deal(mesh.dp.index), 0);
         Found& own = found[size_t(mesh.rank)];
         for (int s = 0; s <= kSteps && own.step < 0; s++) {
             if (s == 2 && mesh.rank == flipped) ask_flip(flip, at);
@@ -50,7 +50,8 @@ static const Point kMeshes[] = {
     {1, 2, 1, 0}, {2, 2, 1, 1}, {2, 2, 1, 3}, {1, 1, 2, 0}, {2, 1, 2, 1}, {2, 2, 2, 0},
     {.dp = 2, .tp = 1, .pp = 1, .zero = 1, .offload = 1}, {.dp = 2, .tp = 2, .pp = 1, .zero = 1, .muon = 1},
     {.dp = 2, .tp = 2, .pp = 2, .zero = 0, .kind = 10}, {.dp = 3, .tp = 1, .pp = 1, .zero = 0, .native = 1},
-    {.dp = 3, .tp = 1, .pp = 1, .zero = 1, .kind = 7, .muon = 2}};
+    {.dp = 3, .tp = 1, .pp = 1, .zero = 1, .kind = 7, .muon = 2},
+    {.dp = 1, .tp = 2, .pp = 1, .zero = 1, .cp = 2}};
 
 TEST(no_mesh_raises_a_false_alarm) {
     for (const Point& p : kMeshes) {
@@ -88,7 +89,8 @@ TEST(copies_follow_from_the_mesh) {
         {{2, 2, 1, 0}, 3, 1, {3}},                      // wpe: four copies
         {{2, 2, 1, 0}, 2, 0, {0, 2}},                   // wte: two copies of the rows
         {{1, 1, 2, 0}, 1, 0, {0, 1}},                   // a tied wte, on the last stage
-        {{2, 1, 2, 0}, 2, 0, {2}}};                     // four copies
+        {{2, 1, 2, 0}, 2, 0, {2}},                      // four copies
+        {{.dp = 1, .tp = 1, .pp = 1, .cp = 3}, 1, 4, {1}}};
     for (const auto& c : cases) {
         const Found f = train_and_compare(c.p, Flip::Weights, c.rank, {c.place, 3});
         EXPECT(f.step == 2 && f.suspects.ranks == c.named, "%s: place %d %s: step %d, %zu ranks, first %d",

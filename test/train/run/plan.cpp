@@ -98,15 +98,33 @@ TEST(generation_holds_keys_and_values) {
            plan["generation: keys and values"]);
 }
 
+// As where a device has less: the micro-batch, and the refusal.
+TEST(a_limit_of_memory_is_kept) {
+    Config cfg = plan_config("none");
+    cfg.train.micro_batch = 0;
+    cfg.train.batch_tokens = 12 * T;
+    const double four = double(largest_plan(cfg, Mesh(), 4, false));
+    cfg.memory.device_gb = 1.12e-9 * four;           // a micro-batch takes up to 90%
+    const size_t room = available_to_rank(Mesh(), cfg.memory);
+    EXPECT_NEAR(double(room), 1.12 * four, 2);
+    EXPECT(fitting_micro_batch(cfg, Mesh(), false, room) == 4, "not four rows");
+    cfg.memory.device_gb = 1e-6;
+    const Fatal e = test::fatal_of([&] {
+        fitting_micro_batch(cfg, Mesh(), false, available_to_rank(Mesh(), cfg.memory));
+    });
+    EXPECT(e.code == kExitConfig && strstr(e.what(), "1.00 kB are available by memory.device_gb"), "%d: %s",
+           e.code, e.what());
+}
+
 TEST(micro_batch_zero_takes_what_fits) {
     Config cfg = plan_config("none");
     cfg.train.micro_batch = 0;
     cfg.train.batch_tokens = 12 * T;
-    const int rows = choose_micro_batch(cfg, Mesh(), false, available_to_rank(Mesh()));
+    const int rows = choose_micro_batch(cfg, Mesh(), false, available_to_rank(Mesh(), cfg.memory));
     EXPECT(rows == 12, "%d of 12 sequences, though all fit", rows);
     cfg.model.context = 1 << 22,
     cfg.train.batch_tokens = int64_t(12) << 22;  // a sequence takes more than any machine has
-    const int least = choose_micro_batch(cfg, Mesh(), false, available_to_rank(Mesh()));
+    const int least = choose_micro_batch(cfg, Mesh(), false, available_to_rank(Mesh(), cfg.memory));
     const bool divides = 12 % least == 0;
     EXPECT(least < 12 && divides, "%d sequences of 4 million tokens", least);
 }
@@ -153,7 +171,8 @@ TEST(described_threads_share_memory) {
     for (const char* transport : {"threads", "mpi"}) {
         cfg.parallel.transport = transport;
         const auto rank = described_mesh(cfg.parallel, 4, 0);
-        EXPECT_NEAR(double(available_to_rank(rank->mesh)) / all, *transport == 't' ? 0.25 : 1, 0.05);
+        const double one = double(available_to_rank(rank->mesh, cfg.memory));
+        EXPECT_NEAR(one / all, *transport == 't' ? 0.25 : 1, 0.05);
     }
 }
 

@@ -22,7 +22,8 @@ static const Point kPoints[] = {{.dp = 1, .tp = 1, .pp = 1},
                                 {.dp = 1, .tp = 2, .pp = 2},
                                 {.dp = 2, .tp = 1, .pp = 2, .zero = 3, .virtual_stages = 2},
                                 {.dp = 1, .tp = 1, .pp = 3, .micro_batch = 2},
-                                {.dp = 1, .tp = 2, .pp = 2, .virtual_stages = 2, .kind = 10}};
+                                {.dp = 1, .tp = 2, .pp = 2, .virtual_stages = 2, .kind = 10},
+                                {.dp = 2, .tp = 1, .pp = 1, .zero = 3, .kind = 7, .cp = 2}};
 
 // Continuations of one context, and a longer sequence.
 static std::vector<Request> some_requests() {

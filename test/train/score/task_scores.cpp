@@ -159,6 +159,14 @@ TEST_IF(kIsFp64, every_mesh_has_the_same_scores) {
     }
 }
 
+// Each rank of cp computes all tokens of a pass.
+TEST_IF(kIsFp64, ranks_that_share_rows_have_the_same_scores) {
+    const auto expected = scores_on({.dp = 1, .tp = 1, .pp = 1, .kind = 7, .divided = true});
+    for (const Point& p : {Point{.dp = 1, .tp = 1, .pp = 1, .zero = 3, .kind = 7, .cp = 2},
+                           Point{.dp = 2, .tp = 2, .pp = 1, .kind = 7, .cp = 2, .heads = true}})
+        expect_equal(scores_on(p), expected, p.text().c_str());
+}
+
 // Only tp adds in another order: without it, lower precisions have the bits of one rank.
 TEST_IF(!kIsFp64, meshes_without_tp_have_the_bits_of_one_rank) {
     for (const size_t kind : {0, 7, 8}) {

@@ -32,7 +32,7 @@ static int train(const Config& cfg, const Mesh& mesh, Measured& measured) {
     Tiny t(cfg, false, mesh);
     t.shake(0.1);
     Measured m;
-    Loader data(t.set, cfg.train.micro_batch, 0, mesh.dp.index, mesh.dp.size);
+    Loader data(t.set, t.model.pipeline.deal(mesh.dp.index), 0);
     for (int s = 0; s < kSteps; s++) measured_step(t, data, s, m);
     if (mesh.world.size == 1) m.trace.keep_state(t);
     if (mesh.rank == 0) measured = std::move(m);
@@ -103,6 +103,10 @@ TEST_IF(kIsFp64, every_mesh_measures_what_one_rank_measures) {
                 if (p.zero == 0 || taken) expect_same(p, run(p), one_rank);
             }
         }
+        Point shared{.dp = 1, .tp = 1, .pp = 1, .kind = kind, .muon = muon, .divided = true};
+        const Measured whole_rows = run(shared);
+        shared.cp = 3, shared.zero = 2;
+        expect_same(shared, run(shared), whole_rows);
         Point p{4, 1, 1, 2};
         p.kind = kind, p.muon = muon, p.zero_group = 2, p.micro_batch = 3;
         expect_same(p, run(p), one_rank);

@@ -297,7 +297,7 @@ attention_plain_keys_kernel(AttentionBackward x, const float* deltas, AttentionD
 // launchers
 
 void attention_check(const AttentionDims& d) {
-    CHECK(d.fits_documents(), "attention: documents of {} queries and {} keys", d.Tq, d.Tk);
+    CHECK(d.fits_documents(), "attention: one table of documents of two");
     CHECK(d.q_stride % Pack::size == 0 && d.kv_stride % Pack::size == 0,
           "attention: rows {} and {} apart, expected multiples of {}", d.q_stride, d.kv_stride, Pack::size);
     CHECK_INPUT(d.D % kGpuHeadUnit == 0 && d.D <= kGpuHeadMost,

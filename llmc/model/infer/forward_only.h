@@ -1,14 +1,20 @@
-// A rank's part of the model without backward, for generation and scoring: one set of activations serves all
-// blocks. The caller runs the blocks between enter() and leave().
+// Room model/infer: the model without backward, for texts and for scores of tasks.
+// Called by train/run and train/score, which bring tokens and weights.
+// The room does not know where tokens come from, nor how a next token is drawn. All ranks of cp compute the
+// same.
+//
+// A rank's part of the model: one set of activations serves all blocks. The caller runs the blocks between
+// enter() and leave().
 #pragma once
 #include "llmc/model/gpt.h"
 
-namespace PRECISION::inline model {
+namespace PRECISION::inline infer {
 
 struct ForwardOnly {
     Dims d;
     Axis tp;
     Part part;
+    CpAttention attention = {};        // each rank of cp computes all tokens
     Block block;
     int rows;                          // most tokens of a call
     BlockActs acts = {};               // members without a row in acts.h are null
@@ -50,4 +56,4 @@ struct ForwardOnly {
     }
 };
 
-}  // namespace PRECISION::model
+}  // namespace PRECISION::infer

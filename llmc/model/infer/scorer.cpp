@@ -1,6 +1,6 @@
-#include "llmc/model/scorer.h"
+#include "llmc/model/infer/scorer.h"
 
-namespace PRECISION::inline model {
+namespace PRECISION::inline infer {
 
 // Enough that products are not slowed by few rows; at most what a long context may take of the memory.
 static int rows_at_once(int maxT) {
@@ -61,9 +61,9 @@ void Scorer::bring(const ScorePass& p) {
 
 // The keys and values of a prefix pass.
 void Scorer::keep(int l, const ScorePass& p) {
-    ops::join_rows(kept[size_t(l)], {.kept = nullptr, .from = nullptr, .own = own.acts.qkv + own.d.A,
-                                     .stride = size_t(own.d.W), .B = 1, .before = 0, .T = p.N(),
-                                     .width = 2 * own.d.K});
+    const int width = 2 * own.d.K;
+    ops::copy_rows(kept[size_t(l)], {.from = own.acts.qkv + own.d.A, .stride = own.d.W, .out_stride = width,
+                                     .rows = p.N(), .width = size_t(width)});
 }
 
 // The slices of the vocabulary are in the order of the ranks: of equal logits, the first slice's comes first.
@@ -86,4 +86,4 @@ std::vector<TokenScore> Scorer::read_scores(const ScorePass& p, size_t n0, int c
     return scores;
 }
 
-}  // namespace PRECISION::model
+}  // namespace PRECISION::infer

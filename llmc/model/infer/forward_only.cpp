@@ -1,11 +1,11 @@
-#include "llmc/model/forward_only.h"
+#include "llmc/model/infer/forward_only.h"
 
 #include "llmc/model/rotary_table.h"
 
-namespace PRECISION::inline model {
+namespace PRECISION::inline infer {
 
 ForwardOnly::ForwardOnly(const Dims& dims, const Axis& axis, const Part& p, int most)
-    : d(dims), tp(axis), part(p), block{d, tp, Recompute::Block}, rows(most) {}
+    : d(dims), tp(axis), part(p), block{d, tp, Recompute::Block, attention}, rows(most) {}
 
 void ForwardOnly::add_to(ArenaOf arena, const char* name, bool cached) {
     const size_t N = size_t(rows), n = size_t(Slice(tp, rows).n);
@@ -26,4 +26,4 @@ void ForwardOnly::add_to(ArenaOf arena, const char* name, bool cached) {
 
 void ForwardOnly::ready() { fill_rotary_table(block.rotary_table, d); }
 
-}  // namespace PRECISION::model
+}  // namespace PRECISION::infer

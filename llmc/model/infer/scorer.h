@@ -3,10 +3,10 @@
 // Sequences may share a prefix: one pass computes the prefixes and keeps their keys and values per block,
 // later passes compute the tokens behind. Logits are computed for scored tokens alone.
 #pragma once
-#include "llmc/model/forward_only.h"
+#include "llmc/model/infer/forward_only.h"
 #include "llmc/model/score_pass.h"
 
-namespace PRECISION::inline model {
+namespace PRECISION::inline infer {
 
 struct Scorer {
     ForwardOnly own;                   // own.rows: most tokens of a pass, so also of the kept prefixes
@@ -53,7 +53,7 @@ std::vector<TokenScore> Scorer::forward(W& weights, const ScorePass& p, int c) {
     const Chunk chunk = own.part.chunks[size_t(c)];
     bring(p);
     SharedKeys shared = {.segments = p.segments, .kept = nullptr, .from = table(1), .joined = joined};
-    Span span{.B = 1, .T = N, .documents = {.positions = table(4)}, .tokens = table(0),
+    Span span{.B = 1, .T = N, .positions = table(4), .tokens = table(0),
               .x0 = own.x0(chunk, N), .shared = &shared};
     Stream stream = own.enter(weights, chunk, {.tokens = table(0), .v0 = d.v0, .V = d.Vp, .N = N, .T = d.maxT,
                                                .C = d.C, .t0 = 0, .positions = table(4)});
@@ -101,4 +101,4 @@ template <class W> std::vector<TokenScore> Scorer::score(W& weights, const Score
     return scores;
 }
 
-}  // namespace PRECISION::model
+}  // namespace PRECISION::infer

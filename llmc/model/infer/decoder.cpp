@@ -1,8 +1,8 @@
-#include "llmc/model/decoder.h"
+#include "llmc/model/infer/decoder.h"
 
 #include <cmath>
 
-namespace PRECISION::inline model {
+namespace PRECISION::inline infer {
 
 Decoder::Decoder(const Dims& d, const Axis& tp, const Part& part)
     : own(d, tp, part, std::min(kRows, d.maxT)), cache(part.layers.size()) {}
@@ -31,4 +31,4 @@ std::vector<floatX> Decoder::on_host(const floatX* logits) const {
     return values;
 }
 
-}  // namespace PRECISION::model
+}  // namespace PRECISION::infer

@@ -3,9 +3,9 @@
 // The cache of a block holds packed rows (q, k, v) like training, so that the same block forward serves both:
 // a call writes its rows at t0 and attends to the rows before.
 #pragma once
-#include "llmc/model/forward_only.h"
+#include "llmc/model/infer/forward_only.h"
 
-namespace PRECISION::inline model {
+namespace PRECISION::inline infer {
 
 struct Decoder {
     ForwardOnly own;
@@ -55,4 +55,4 @@ const floatX* Decoder::forward(W& weights, const int32_t* ids, int count, int t0
     return own.tp.all_gather(all_logits, own_logits, size_t(d.Vp));
 }
 
-}  // namespace PRECISION::model
+}  // namespace PRECISION::infer
