@@ -76,8 +76,8 @@ int train(Config cfg, const Mesh& mesh) {
     choose_kernels(cfg, model);
     const PeakMemory memory(mesh.world);                            // measures from here
     model.allocate();
-    RunState state = checkpoint.load_or_init(origin, data.contents);
     ElasticImages images(cfg, checkpoint);                          // in memory that outlives this process
+    RunState state = images.load_or_init(origin, data.contents);
     const int64_t first = state.step;
     const auto loader = open_loader(cfg, data, mesh, state.sample);
     std::optional<Generator> generator;

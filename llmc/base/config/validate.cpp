@@ -118,9 +118,6 @@ static void check_elastic(const Config& c) {
                 "parallel.transport to tcp, or run.elastic to false", p.transport.text());
     CHECK_INPUT(std::string_view(built_device) == "cpu", "run.elastic = true: this program is built for {}, "
                 "and ranks on GPUs are not replaced in this version yet; set it to false", built_device);
-    CHECK_INPUT(!c.train.rollback.every, "run.elastic = true with train.rollback.every = {}: a rank that is "
-                "replaced has no image to go back to in this version yet; set one of both to 0 or false",
-                c.train.rollback.every);
     CHECK_INPUT(p.ranks > 0, "run.elastic = true needs parallel.ranks: the ranks of the job over all agents");
     CHECK_INPUT(c.run.min_ranks <= p.ranks, "run.min_ranks = {} is more than parallel.ranks = {}",
                 c.run.min_ranks, p.ranks);

@@ -58,9 +58,10 @@ struct ProgressPage {
     // With run.elastic, by the agent of this rank:
     std::atomic<int64_t> stopped;           // generations up to this one are over
     std::atomic<int64_t> leaves;            // these end after a step, for ranks that join
-    std::atomic<int64_t> writes;            // by the rank: 1 + step of the image that it writes; 0: none
+    std::atomic<int64_t> writes;            // by the rank: 1 + number of the image that it writes; 0: none
+    std::atomic<int> writes_place;          // of that image
     std::atomic<uint64_t> agent_beats;      // of the agent itself
-    std::atomic<int64_t> safe_step;         // the image of this step lies where a lost node leaves it
+    std::atomic<int64_t> safe_step;         // the image of this number lies where a lost node leaves it
     RankProgress ranks[kMostRanks];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<double>::is_always_lock_free);

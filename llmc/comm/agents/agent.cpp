@@ -45,7 +45,6 @@ Agent::Agent(const Config& config, char** arguments)
     : cfg(config), argv(arguments), settings(common_settings(config)), id(new_id()), lease(config.run.dir) {
     ranks.resize(size_t(cfg.run.slots ? cfg.run.slots : cfg.parallel.ranks));
     due.resize(ranks.size());
-    committed.resize(ranks.size());
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -74,7 +73,8 @@ void Agent::bury(size_t slot, int code) {
     const pid_t process = std::exchange(r.process, 0);      // the number may be another's now
     const std::string cause = r.cause.empty() ? end_of(code) : r.cause;
     while (std::optional<Message> m = r.channel.next()) hear_rank(slot, *m);
-    if (const int64_t writes = r.page->writes) images.forget_torn({r.generation, writes - 1, r.rank, 0});
+    if (const int64_t writes = r.page->writes)
+        images.forget_torn({r.generation, writes - 1, r.rank, r.page->writes_place, kNeedsNone});
     const RankProcess gone = std::move(r);
     const std::string doing = gone.doing();
     r.page = gone.page;

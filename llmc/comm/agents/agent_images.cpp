@@ -27,7 +27,6 @@ void Agent::hear_rank(size_t slot, const Message& m) {
         case Say::Commit: {
             const ImageStep s = m.head<ImageStep>();
             images.commit(s, std::string(m.rest<ImageStep>()));
-            committed[slot] = s.step;
             if (buddy.call.channel.closed) note_safe(s);
             else buddy.add(s);
             break;
@@ -41,8 +40,9 @@ void Agent::hear_rank(size_t slot, const Message& m) {
     }
 }
 
-// The first image of a rank in its generation makes older ones unneeded.
+// The first image of a rank in its generation from which the run can go on makes older ones unneeded.
 void Agent::note_safe(const ImageStep& s) {
+    if (s.needs[0] == kNeverRestored) return;
     for (RankProcess& r : ranks) {
         if (!r.process || r.rank != s.rank || r.generation != s.generation) continue;
         const bool first = r.page->safe_step < 0;
@@ -53,13 +53,13 @@ void Agent::note_safe(const ImageStep& s) {
 
 // Without memory for images the job could not go on after a loss: it ends now.
 void Agent::refuse_images(const RankProcess& r, const ImageSpace& space) {
-    print(stderr, "error: the agent on {} has no room for two images of {} of rank {}: see `ulimit -v`, or "
-          "set run.elastic to false\n", host_name(), human_bytes(double(space.bytes)), r.rank);
+    print(stderr, "error: the agent on {} has no room for {} images of {} of rank {}: see `ulimit -v`, or "
+          "set run.elastic to false\n", host_name(), space.places, human_bytes(double(space.bytes)), r.rank);
     LostRank l = {.generation = r.generation, .rank = r.rank, .code = kExitConfig, .host = {}, .cause = {}};
     tell_controller(Say::Died, bytes_of(l));
 }
 
-// The newest images go to the new one at once.
+// The images that are there go to the new one at once.
 void Agent::connect_buddy(const Source& to) {
     if (!buddy.call.channel.closed && buddy.to.address == to.address && buddy.to.port == to.port) return;
     buddy.call = AgentCall();
@@ -68,18 +68,18 @@ void Agent::connect_buddy(const Source& to) {
     buddy_tried = seconds_now();
     if (!to.port) return lose_buddy();
     buddy.call = AgentCall(word_text(to.address), uint16_t(to.port), secret, buddy_tried + 2);
-    for (size_t slot = 0; slot < ranks.size(); slot++)
-        if (ranks[slot].process && committed[slot] >= 0)
-            buddy.add({ranks[slot].generation, committed[slot], ranks[slot].rank, 0});
+    for (const RankProcess& r : ranks)
+        if (r.process)
+            for (const ImageStep& s : images.images_of(r.generation, r.rank)) buddy.add(s);
 }
 
 // Without a buddy the images here are all there is.
 void Agent::lose_buddy() {
     buddy.call = AgentCall();
     buddy.reset();
-    for (size_t slot = 0; slot < ranks.size(); slot++)
-        if (ranks[slot].process && committed[slot] >= 0)
-            note_safe({ranks[slot].generation, committed[slot], ranks[slot].rank, 0});
+    for (const RankProcess& r : ranks)
+        if (r.process)
+            for (const ImageStep& s : images.images_of(r.generation, r.rank)) note_safe(s);
 }
 
 void Agent::hear_buddy() {

@@ -53,7 +53,6 @@ struct Agent {
     double stopping_since = 0;
     bool stops = false;                     // and the controller has not heard that it is
     std::vector<bool> due;                  // by slot: the plan has to reach the rank
-    std::vector<int64_t> committed;         // by slot
     double told_to_end = 0;                 // when, by a signal; 0: not told
     std::optional<int> ended;               // exit code of the job
 

@@ -67,7 +67,6 @@ void Agent::follow(const Message& m) {
         if (!ranks[slot].process) start_rank(slot);
         ranks[slot].rank = r;
         ranks[slot].generation = plan.head.generation;
-        committed[slot] = -1;
         if (ranks[slot].idle) deliver(slot);
     }
     for (size_t slot = 0; slot < ranks.size(); slot++)

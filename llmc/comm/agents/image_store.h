@@ -1,8 +1,10 @@
 // Images of the state of ranks, in the memory of an agent: of its own ranks, in files without a name that the
-// rank shares (two images in turn: one is whole while the other is written), and copies of another agent's.
+// rank shares (two places in turn, as one image is whole while the other is written, and two for images of
+// train.rollback), and copies of another agent's.
 //
 // An image is bytes, the head that describes them, and the state of the run. An image is there once its rank
-// has said Commit, or the other agent PushDone: a torn image is never there.
+// has said Commit, or the other agent PushDone: a torn image is never there. It counts while the images are
+// there that it needs.
 #pragma once
 #include <map>
 #include <memory>
@@ -13,23 +15,25 @@
 
 inline namespace agents {
 
-// The two images of a rank in one generation.
+// The images of a rank in one generation.
 struct RankImages {
     ImageSpace space = {};
     std::string head;
-    std::byte* memory = nullptr;                // of both
+    std::byte* memory = nullptr;                // of all places
     bool own = false;                           // of a rank of this agent
-    struct Half {
-        int64_t step = -1;                      // -1: not there
+    struct Image {
+        int64_t step = kNoImage;
+        std::array<int64_t, 2> needs = kNeedsNone;
         std::string state;
-    } halves[2];
+    };
+    std::vector<Image> images;                  // by place
 
     RankImages() = default;
     RankImages(const RankImages&) = delete;
     ~RankImages();
-    // The place of a step's image.
-    Half& half(int64_t step) { return halves[step & 1]; }
-    std::byte* at(int64_t step) { return memory + size_t(step & 1) * space.bytes; }
+    int place_of(int64_t step) const;           // -1: there is no such image
+    bool counts(const Image& image) const;      // all that it needs is there
+    std::byte* at(int place) { return memory + size_t(place) * space.bytes; }
 };
 
 struct ImageStore {
@@ -42,6 +46,7 @@ struct ImageStore {
     void forget_torn(const ImageStep& s);       // its rank died while it wrote the image, or behind Commit
 
     std::vector<Held> held() const;
+    std::vector<ImageStep> images_of(int64_t generation, int rank);      // those needed first
     RankImages* find(int64_t generation, int rank);
     // Answers FetchHead and Fetch. false: no such image.
     bool answer(MessageChannel& to, const Message& asked);
@@ -51,7 +56,7 @@ private:
     std::map<std::pair<int64_t, int>, std::unique_ptr<RankImages>> images_;     // by generation and rank
 };
 
-// Sends copies of images to another agent, a piece at a time, the newest of each rank alone.
+// Sends copies of images to another agent, a piece at a time; of each place of a rank the newest alone.
 struct ImageSender {
     AgentCall call;
     Source to = {};

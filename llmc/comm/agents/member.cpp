@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <limits>
 
@@ -16,6 +17,7 @@
 
 inline namespace agents {
 
+static constexpr ImageStep kNothing = {0, kNoImage, 0, -1, kNeedsNone};
 static constexpr double kForever = std::numeric_limits<double>::infinity();
 
 Membership* member() {
@@ -92,40 +94,53 @@ void Membership::report_slow(double factor) {
 // images
 
 void Membership::close_images() {
-    if (images_) munmap(images_, 2 * image_bytes_);
+    if (images_) munmap(images_, there_.size() * image_bytes_);
     if (file_ >= 0) close(file_);
     images_ = nullptr;
     file_ = -1;
-    committed_ = -1;
+    there_.clear();
+    last_ = kNothing;
 }
 
 Membership::~Membership() { close_images(); }
 
-void Membership::open_images(uint64_t bytes, const std::string& head) {
+void Membership::open_images(uint64_t bytes, bool rolls_back, const std::string& head) {
     close_images();
     image_bytes_ = std::max<uint64_t>(bytes, 1);
+    there_.resize(rolls_back ? kPlacesToRollBack : kPlaces, kNothing);
+    const size_t all = there_.size() * image_bytes_;
     file_ = memfd_create("train_gpt images", MFD_CLOEXEC);
     void* memory = MAP_FAILED;
-    if (file_ >= 0 && ftruncate(file_, off_t(2 * image_bytes_)) == 0)
-        memory = mmap(nullptr, 2 * image_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
-    CHECK_INPUT(memory != MAP_FAILED, "run.elastic: no memory for two images of {} of this rank's state: {}",
-                human_bytes(double(image_bytes_)), system_reason());
+    if (file_ >= 0 && ftruncate(file_, off_t(all)) == 0)
+        memory = mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+    CHECK_INPUT(memory != MAP_FAILED, "run.elastic: no memory for {} images of {} of this rank's state: {}",
+                there_.size(), human_bytes(double(image_bytes_)), system_reason());
     images_ = static_cast<std::byte*>(memory);
     const ImageSpace space = {.generation = plan.head.generation, .world = plan.head.world,
-                              .rank = seated.rank, .bytes = image_bytes_, .file = file_, .unused = 0};
+                              .rank = seated.rank, .bytes = image_bytes_, .file = file_,
+                              .places = int32_t(there_.size())};
     agent.send(Say::Images, space, head);
 }
 
-std::byte* Membership::image(int64_t step) const {
-    agent_page->writes = step + 1;
+std::byte* Membership::image(int64_t number, const std::array<int64_t, 2>& needs) {
+    next_ = {plan.head.generation, number, seated.rank, -1, needs};
+    // what the next image needs is the last one, or was needed by it
+    const auto place = std::ranges::find_if(there_, [&](const ImageStep& s) {
+        return s.step < 0 || (s.step != last_.step && s.step != last_.needs[0] && s.step != last_.needs[1]);
+    });
+    CHECK(place != there_.end(), "run.elastic: no place for an image");
+    next_.place = int32_t(place - there_.begin());
+    agent_page->writes_place = next_.place;
+    agent_page->writes = number + 1;
+    *place = kNothing;
     may_die_at(DiesAt::Image);
-    return images_ + size_t(step % 2) * image_bytes_;
+    return images_ + size_t(next_.place) * image_bytes_;
 }
 
-void Membership::commit(int64_t step, const std::string& state) {
+void Membership::commit(const std::string& state) {
     may_die_at(DiesAt::Image);
-    committed_ = step;
-    agent.send(Say::Commit, ImageStep{plan.head.generation, step, seated.rank, 0}, state);
+    there_[size_t(next_.place)] = last_ = next_;
+    agent.send(Say::Commit, last_, state);
     may_die_at(DiesAt::Image);
     agent_page->writes = 0;
 }
@@ -142,7 +157,7 @@ void Membership::await_safe() {
             heard = seconds_now();
         }
         if (seconds_now() - heard > kSilent) leave_generation();
-        return agent_page->safe_step >= committed_;
+        return agent_page->safe_step >= last_.step;
     });
 }
 
@@ -171,15 +186,16 @@ void HeldImages::ask(int rank, Say kind, const std::string& bytes) {
     got_ = *m;
 }
 
-HeldImages::Head HeldImages::head(int rank) {
-    ask(rank, Say::FetchHead, bytes_of(ImageStep{plan_.head.from, plan_.head.step, rank, 0}));
-    const size_t length = std::min(size_t(got_.head<uint64_t>()), got_.rest<uint64_t>().size());
-    const std::string_view rest = got_.rest<uint64_t>();
-    return {std::string(rest.substr(0, length)), std::string(rest.substr(length))};
+HeldImages::Head HeldImages::head(int rank, int64_t number) {
+    ask(rank, Say::FetchHead, bytes_of(ImageStep{plan_.head.from, number, rank, 0, kNeedsNone}));
+    const ImageHead h = got_.head<ImageHead>();
+    const std::string_view rest = got_.rest<ImageHead>();
+    const size_t length = std::min(size_t(h.bytes), rest.size());
+    return {std::string(rest.substr(0, length)), std::string(rest.substr(length)), h.needs};
 }
 
-const std::byte* HeldImages::read(int rank, uint64_t at, uint64_t bytes) {
-    ask(rank, Say::Fetch, bytes_of(ImagePart{plan_.head.from, plan_.head.step, rank, 0, at, bytes}));
+const std::byte* HeldImages::read(int rank, int64_t number, uint64_t at, uint64_t bytes) {
+    ask(rank, Say::Fetch, bytes_of(ImagePart{plan_.head.from, number, rank, 0, at, bytes}));
     if (got_.bytes.size() != bytes)
         lose_rank(__FILE__, __LINE__, fmt::format("the image of rank {} is of another size", rank));
     return reinterpret_cast<const std::byte*>(got_.bytes.data());

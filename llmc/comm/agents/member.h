@@ -24,13 +24,14 @@ struct Membership {
     bool restores() const { return plan.head.step >= 0; }
     bool regroups() const { return plan.head.generation > 1; }
 
-    // ---- images of this rank's state: two of equal size, in memory that outlives this process
+    // ---- images of this rank's state, of equal size, in memory that outlives this process
 
-    // Exit code 78 where there is no memory.
-    void open_images(uint64_t bytes, const std::string& head);
-    // Its place, which the image two steps before had: that is no image from here on.
-    std::byte* image(int64_t step) const;
-    void commit(int64_t step, const std::string& state);
+    // Exit code 78 where there is no memory. rolls_back: for train.rollback.
+    void open_images(uint64_t bytes, bool rolls_back, const std::string& head);
+    // The place for an image of this number (messages.h), and with commit() the image. needs: images to keep
+    // beside it. An earlier image, which neither this one nor the last one needs, is none from here on.
+    std::byte* image(int64_t number, const std::array<int64_t, 2>& needs);
+    void commit(const std::string& state);
     // Until the last commit survives the loss of this node. Throws Lost where the agent is silent.
     void await_safe();
 
@@ -40,7 +41,8 @@ private:
     std::byte* images_ = nullptr;
     uint64_t image_bytes_ = 0;
     int file_ = -1;
-    int64_t committed_ = -1;
+    std::vector<ImageStep> there_;              // by place
+    ImageStep next_ = {}, last_ = {};           // being written; committed
     void close_images();
 };
 
@@ -51,11 +53,14 @@ inline thread_local Membership* member_of_thread = nullptr;
 // The images of the plan, of all ranks that kept them, read from the agents that hold them.
 struct HeldImages {
     explicit HeldImages(const Membership& m);
-    // Head and state of a rank's image. Throws Lost where its agent has gone.
-    struct Head { std::string head, state; };
-    Head head(int rank);
+    // Head and state of a rank's image, and what it needs. Throws Lost where its agent has gone.
+    struct Head {
+        std::string head, state;
+        std::array<int64_t, 2> needs;
+    };
+    Head head(int rank, int64_t number);
     // Bytes of a rank's image, valid until the next call.
-    const std::byte* read(int rank, uint64_t at, uint64_t bytes);
+    const std::byte* read(int rank, int64_t number, uint64_t at, uint64_t bytes);
 
 private:
     const GroupPlan plan_;

@@ -38,7 +38,7 @@ enum class Say : uint32_t {
     PushData,       // ImagePart, then bytes
     PushDone,       // ImageStep, then the state of the run
     Acked,          // ImageStep
-    FetchHead,      // ImageStep; answered by Fetched: the head behind its length, then the state of the run
+    FetchHead,      // ImageStep; answered by Fetched: ImageHead
     Fetch,          // ImagePart; answered by Fetched: the bytes
     Fetched,
 };
@@ -90,7 +90,7 @@ struct Source {
     int32_t port, unused;
 };
 struct PlanHead {
-    int64_t generation, step;                   // step: of the images; -1: there are none
+    int64_t generation, step;                   // step: the number of the images; -1: there are none
     int64_t from;                               // generation of the images
     double seconds;                             // since the loss; negative: nothing was lost
     int32_t world, images, losses, unused;      // lengths of the lists
@@ -102,17 +102,28 @@ struct Seated {
 struct ImageSpace {
     int64_t generation;
     int32_t world, rank;
-    uint64_t bytes;                             // of an image; a file of a rank holds two
-    int32_t file, unused;                       // the rank's descriptor
+    uint64_t bytes;                             // of an image
+    int32_t file, places;                       // the rank's descriptor; images in its file
 };
+// The number of an image is the steps that the run has computed for it, those included that train.rollback
+// took back: later images have higher numbers.
 struct ImageStep {
-    int64_t generation, step;
-    int32_t rank, unused;
+    int64_t generation, step;                   // step: the number
+    int32_t rank, place;                        // place: in the file, until another image is there
+    // Images of train.rollback, without which this image restores no run. kNoImage: none.
+    std::array<int64_t, 2> needs;
 };
+inline constexpr int64_t kNoImage = -1, kNeverRestored = -2;    // the latter: only others need this image
+inline constexpr int kPlaces = 2, kPlacesToRollBack = 4;        // of images of a rank
+inline constexpr std::array<int64_t, 2> kNeedsNone = {kNoImage, kNoImage};
 struct ImagePart {
     int64_t generation, step;
-    int32_t rank, unused;
+    int32_t rank, place;
     uint64_t at, bytes;
+};
+struct ImageHead {                              // then the head of the images, then the state of the run
+    uint64_t bytes;                             // of the head
+    std::array<int64_t, 2> needs;
 };
 
 // A plan as its receiver reads it.

@@ -3,6 +3,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
+#include "llmc/comm/agents/messages.h"
 #include "llmc/comm/launch/launch.h"
 #include "llmc/comm/transport/nccl_blocks.h"
 #include "llmc/model/gpu_sizes.h"
@@ -166,8 +167,9 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
     library_bytes = std::max(step.needs().library, rest.needs().library);
     program_bytes = bytes_of_program(*this, cfg);
     nccl_bytes = bytes_of_nccl(cfg, mesh);
-    // two in turn of this rank, and two of a rank of another agent
-    if (cfg.run.elastic && cfg.train.steps > 0) image_bytes = 4 * share_to_save(shards).bytes;
+    // of this rank, and as many of a rank of another agent
+    const uint64_t places = 2 * uint64_t(cfg.train.rollback.every ? kPlacesToRollBack : kPlaces);
+    if (cfg.run.elastic && cfg.train.steps > 0) image_bytes = places * share_to_save(shards).bytes;
     arena.add("scratch of operations", &scratch, scratch_bytes);
     tuning_bytes = bytes_to_tune(step, scratch_bytes);
 }

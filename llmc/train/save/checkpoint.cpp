@@ -43,6 +43,21 @@ int64_t Checkpoint::saved_here(const Origin& origin, int64_t step) const {
     return any_of(mesh.world, there) ? step : -1;
 }
 
+void Checkpoint::restore_from(const Origin& origin) {
+    // moments begin as zeros; those of another optimizer do not fit
+    const bool moments = cfg.train.steps > 0 && origin.manifest.step > 0 &&
+                         origin.settings.optimizer.kind == cfg.optimizer.kind;
+    restore(shards, origin.bytes_of ? saved_state(origin.folder, origin.manifest.pieces, origin.bytes_of)
+                                    : checkpoint_state(origin.folder, origin.manifest), moments);
+}
+
+// A save falls due in trouble and waits for its end: an image in trouble leaves it due.
+static bool was_due_in_trouble(const CheckpointConfig& c, const RunState& state) {
+    bool any = false;
+    for (int64_t step = state.trouble.first; step > 0 && step < state.step; step++) any |= c.due(step, false);
+    return any;
+}
+
 RunState Checkpoint::load_or_init(const std::optional<Origin>& origin, const Contents& contents) {
     phase(Phase::Load, 0);
     if (!origin) {
@@ -55,11 +70,7 @@ RunState Checkpoint::load_or_init(const std::optional<Origin>& origin, const Con
         begin.contents = contents;
         return begin;
     }
-    // which begin as zeros; those of another optimizer do not fit
-    const bool moments = cfg.train.steps > 0 && origin->manifest.step > 0 &&
-                         origin->settings.optimizer.kind == cfg.optimizer.kind;
-    restore(shards, origin->bytes_of ? saved_state(origin->folder, origin->manifest.pieces, origin->bytes_of)
-                                     : checkpoint_state(origin->folder, origin->manifest), moments);
+    restore_from(*origin);
     newest = origin->bytes_of ? "" : origin->folder;
     run = origin->manifest.run;
     const std::string manifest = origin->folder + "/" + kManifest;
@@ -70,6 +81,7 @@ RunState Checkpoint::load_or_init(const std::optional<Origin>& origin, const Con
     CHECK_INPUT(state.step <= cfg.train.steps || cfg.train.steps == 0, "{} is of step {}, beyond "
                 "train.steps = {}", origin->folder, state.step, cfg.train.steps);
     if (cfg.train.steps == 0) state.evaluated = state.sampled = false;     // only evaluates and samples
+    late_ = origin->bytes_of && was_due_in_trouble(cfg.checkpoint, state);
     saved = saved_here(*origin, state.step);
     // a crash may have come before
     if (saved >= 0 && cfg.train.steps > 0 && mesh.rank == 0) saver.prune(cfg.run.dir);

@@ -45,6 +45,7 @@ struct Checkpoint {
     // Loads weights, state and RunState of the origin. Without an origin: weights, random or of model.init.
     // contents: of the files that this start reads.
     RunState load_or_init(const std::optional<Origin>& origin, const Contents& contents = {});
+    void restore_from(const Origin& origin);        // weights and state alone
 
     bool async() const;
     // Whether save_if_due() may save or keep an image at this step, if the run does not end here.

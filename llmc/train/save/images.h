@@ -22,6 +22,12 @@ struct Images {
     }
 
     bool due(int64_t step) const { return on && step % rule.every == 0; }
+    // Of the images that are there, the oldest first.
+    std::vector<int64_t> steps() const {
+        std::vector<int64_t> all;
+        for (const Image& image : kept) all.push_back(image.state.step);
+        return all;
+    }
     // Whether the last step was in trouble: its state is no image and no checkpoint.
     bool in_trouble(const RunState& state) const { return on && state.trouble.first > 0; }
     // Copies the state where an image is due. anew: a checkpoint is due, and earlier images are forgotten.

@@ -21,6 +21,8 @@ struct Origin {
     Config settings;                                // of the run that saved it, resolved
     // Of images in memory: the address of some bytes of a piece, valid until the next call. Null: of files.
     std::function<const std::byte*(const SavedPiece& p, Interval bytes)> bytes_of = nullptr;
+    int64_t number = 0;                             // of these images (comm/agents/messages.h)
+    std::vector<Origin> with = {};                  // images of train.rollback, the oldest first
     RunState state() const;
 };
 

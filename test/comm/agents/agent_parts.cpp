@@ -13,7 +13,7 @@
 #include "test/test.h"
 
 using namespace test;
-using std::string;
+using std::string, std::vector;
 
 namespace {
 
@@ -98,25 +98,42 @@ TEST(one_agent_has_the_lease) {
 // A copy that has not come whole, or is being replaced, is no image.
 TEST(a_torn_image_is_none) {
     ImageStore store;
-    const ImageSpace space = {.generation = 3, .world = 2, .rank = 1, .bytes = 100, .file = -1, .unused = 0};
+    const ImageSpace space = {.generation = 3, .world = 2, .rank = 1, .bytes = 100, .file = -1, .places = 2};
     EXPECT(store.add_copy(space, "head"), "no memory");
     const string half(50, 'a');
     EXPECT(store.write({3, 8, 1, 0, 0, 50}, half) && store.held().empty(), "half an image");
     EXPECT(store.write({3, 8, 1, 0, 50, 50}, half), "the other half");
-    EXPECT(!store.write({3, 8, 1, 0, 51, 50}, half) && !store.write({3, 8, 0, 0, 0, 50}, half), "beyond it");
-    store.commit({3, 8, 1, 0}, "state of 8");
+    EXPECT(!store.write({3, 8, 1, 0, 51, 50}, half) && !store.write({3, 8, 0, 0, 0, 50}, half) &&
+               !store.write({3, 8, 1, 2, 0, 50}, half), "beyond it");
+    store.commit({3, 8, 1, 0, kNeedsNone}, "state of 8");
     EXPECT(store.held().size() == 1 && store.held()[0].step == 8, "not there");
-    store.commit({3, 9, 1, 0}, "state of 9");
+    store.commit({3, 9, 1, 1, kNeedsNone}, "state of 9");
     EXPECT(store.held().size() == 2, "two in turn");
     EXPECT(store.write({3, 10, 1, 0, 0, 50}, half) && store.held().size() == 1 && store.held()[0].step == 9,
            "the image that is being replaced still counts");
-    store.commit({3, 10, 1, 0}, "state of 10");
-    store.forget_torn({3, 10, 1, 0});
+    store.commit({3, 10, 1, 0, kNeedsNone}, "state of 10");
+    store.forget_torn({3, 10, 1, 0, kNeedsNone});
     EXPECT(store.held().size() == 2, "it was whole");
-    store.forget_torn({3, 11, 1, 0});           // its rank died while it wrote over 9
+    store.forget_torn({3, 11, 1, 1, kNeedsNone});           // its rank died while it wrote over 9
     EXPECT(store.held().size() == 1 && store.held()[0].step == 10, "the image that was being replaced");
     store.drop_before(4);
     EXPECT(store.held().empty(), "of an older generation");
+}
+
+// An image counts while those are there that train.rollback needs beside it; these alone restore nothing.
+TEST(an_image_without_those_that_it_needs_is_none) {
+    ImageStore store;
+    const ImageSpace space = {.generation = 1, .world = 1, .rank = 0, .bytes = 8, .file = -1, .places = 4};
+    EXPECT(store.add_copy(space, "head"), "no memory");
+    store.commit({1, 5, 0, 0, {kNeverRestored, kNeverRestored}}, "");
+    store.commit({1, 10, 0, 1, {kNeverRestored, kNeverRestored}}, "");
+    EXPECT(store.held().empty(), "a run without what it may go back to");
+    store.commit({1, 12, 0, 2, {5, 10}}, "");
+    EXPECT(store.held().size() == 1 && store.held()[0].step == 12, "%zu", store.held().size());
+    const vector<ImageStep> all = store.images_of(1, 0);
+    EXPECT(all.size() == 3 && all[0].step == 5 && all[2].step == 12 && all[2].needs[1] == 10, "%zu",
+           all.size());
+    EXPECT(store.write({1, 13, 0, 0, 0, 8}, "12345678") && store.held().empty(), "5 is gone");
 }
 
 // A rank's memory outlives the rank: here its descriptor.
@@ -125,13 +142,15 @@ TEST(an_image_outlives_its_rank) {
     const int file = memfd_create("image", 0);
     EXPECT(ftruncate(file, 2 * 4096) == 0, "no memory");
     const ImageSpace space = {.generation = 1, .world = 1, .rank = 0, .bytes = 4096, .file = file,
-                              .unused = 0};
+                              .places = 2};
     EXPECT(store.add(space, getpid(), "head") == ImageStore::Added::Done, "it cannot be mapped");
     EXPECT(pwrite(file, "step 5", 6, 4096) == 6, "write");
-    store.commit({1, 5, 0, 0}, "state");
-    close(file);
+    store.commit({1, 5, 0, 1, kNeedsNone}, "state");
     RankImages* const i = store.find(1, 0);
-    EXPECT(i && string(reinterpret_cast<char*>(i->at(5)), 6) == "step 5", "other bytes");
-    EXPECT(store.add({1, 1, 0, 4096, file, 0}, getpid(), "") == ImageStore::Added::Gone,
+    EXPECT(i && string(reinterpret_cast<char*>(i->at(i->place_of(5))), 6) == "step 5", "other bytes");
+    EXPECT(store.add({1, 1, 0, 4096, file, 3}, getpid(), "") == ImageStore::Added::Gone, "a short file");
+    close(file);
+    EXPECT(i && string(reinterpret_cast<char*>(i->at(1)), 6) == "step 5", "other bytes");
+    EXPECT(store.add({1, 1, 0, 4096, file, 2}, getpid(), "") == ImageStore::Added::Gone,
            "a closed descriptor");
 }

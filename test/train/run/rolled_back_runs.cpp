@@ -1,58 +1,9 @@
 // ./train_gpt with train.rollback, on data with random ids in between: crashes anywhere end in the same run.
-#include <filesystem>
-
-#include "llmc/base/disk/files.h"
-#include "test/program.h"
+#include "test/rolled_back.h"
 
 using namespace test;
 using std::string;
 namespace fs = std::filesystem;
-
-static constexpr int kRandom = 71;          // the first step of random ids, of four
-
-// A row of 32 tokens repeats itself; 8 rows are a step.
-static string spiky_data() {
-    const string path = folder("spiky.bin");
-    if (there(path)) return path;
-    std::vector<int> ids;
-    for (int i = 0; i < 140 * 256; i++) {
-        const int step = 1 + i / 256;
-        const bool random = step >= kRandom && step < kRandom + 4;
-        ids.push_back(random ? int(philox(5, 1, uint64_t(i)).x[0] % 500) : i * i % 16);
-    }
-    write_shard(path, ids);
-    return path;
-}
-
-static json rolling(int checkpoints, const json& more = json::object()) {
-    const json rule = {{"every", 5}, {"z", 6}, {"steps", 3}, {"skip", 9}};
-    json changes = {{"train", {{"steps", 100}, {"rollback", rule}}},
-                    {"optimizer", {{"schedule", "constant"}, {"lr", 5e-3}}},
-                    {"data", {{"train", spiky_data()}, {"shuffle", false}}},
-                    {"eval", {{"every", 20}}},
-                    {"log", {{"health", 30}}},
-                    {"checkpoint", {{"every", checkpoints}, {"keep_last", 0}, {"async", false}}}};
-    changes.merge_patch(more);
-    return changes;
-}
-
-// Rows without starts and times; of the last step its windows of figures and its tensors.
-static string run_of(const string& name) {
-    string text;
-    std::stringstream rows(timeless(name));
-    for (string row; std::getline(rows, row);)
-        if (!has(row, "\"start\"") && !has(row, "\"resume\"") && !has(row, "\"done\"")) text += row + "\n";
-    text += json::parse(text_of(folder(name) + "/step_100/manifest.json"))["state"].dump() + "\n";
-    for (const auto& e : fs::directory_iterator(folder(name) + "/step_100"))
-        if (e.path().extension() == ".safetensors") text += read_file(e.path());
-    return text;
-}
-
-static void expect_each_step_once(const string& name) {
-    const std::vector<int> steps = steps_of(name, "train");
-    for (size_t i = 0; i < 100; i++) EXPECT(i < steps.size() && steps[i] == int(i) + 1, "step %zu", i + 1);
-    EXPECT(steps.size() == 100, "%zu steps", steps.size());
-}
 
 // Checkpoints: one falls due in the trouble, one shortly before. Crashes: before, in the trouble, behind.
 TEST(a_crash_in_between_replays_the_same) {
