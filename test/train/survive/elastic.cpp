@@ -42,7 +42,8 @@ TEST(a_rank_that_dies_in_any_phase_is_replaced_and_no_bit_differs) {
 TEST(a_lost_agent_is_replaced_by_a_spare) {
     const string config = config_of("agents", 60),
                  mesh = "--parallel.ranks=4 --parallel.zero=2 --checkpoint.every=60 --eval.every=0 ";
-    const Ran calm = train_gpt(config, mesh + "--parallel.transport=threads --run.dir=" + folder("calm"));
+    const Ran calm = train_gpt(config, mesh + "--parallel.transport=threads --run.dir=" +
+                                           folder("calm_lost"));
     EXPECT(calm.code == 0, "'%s'", calm.err.c_str());
     // with slots for all, two spares know nothing of the run but what the lease says
     for (const auto& [victim, slots] : {std::pair{0, 2}, {1, 2}, {0, 4}}) {
@@ -62,7 +63,7 @@ TEST(a_lost_agent_is_replaced_by_a_spare) {
         const auto lost = rows_of("lost", "lost");
         EXPECT(int(lost.size()) == slots && lost[0]["step"] >= 3, "agent %d: %zu lost: '%s'", victim,
                lost.size(), text_of(b.log).c_str());
-        EXPECT(figures("lost") == figures("calm") && hash_of("lost", 60) == hash_of("calm", 60),
+        EXPECT(figures("lost") == figures("calm_lost") && hash_of("lost", 60) == hash_of("calm_lost", 60),
                "agent %d: other figures", victim);
     }
 }
@@ -73,7 +74,8 @@ TEST(without_a_spare_the_job_shrinks_and_grows_again) {
     const string config = config_of("shrinks", 100), slow = "FAULT=train:1:25",
                  mesh = "--parallel.ranks=4 --run.min_ranks=2 --checkpoint.every=100 --eval.every=20 "
                         "--run.precision=fp64 ";
-    const Ran calm = train_gpt(config, mesh + "--parallel.transport=threads --run.dir=" + folder("calm"));
+    const Ran calm = train_gpt(config, mesh + "--parallel.transport=threads --run.dir=" +
+                                           folder("calm_shrinks"));
     EXPECT(calm.code == 0, "'%s'", calm.err.c_str());
     for (const auto& [stays, more] : {std::pair{3, "--parallel.zero=2"}, {2, "--parallel.tp=2"}}) {
         test::run("rm -rf " + folder("shrinks"));
@@ -92,7 +94,7 @@ TEST(without_a_spare_the_job_shrinks_and_grows_again) {
         const auto regroups = rows_of("shrinks", "regroup");
         EXPECT(regroups.size() == 2 && regroups[0]["world"] == stays && regroups[1]["world"] == 4, "%s: %s",
                more, regroups[0].dump().c_str());
-        const auto rows = rows_of("shrinks", "train"), expected = rows_of("calm", "train");
+        const auto rows = rows_of("shrinks", "train"), expected = rows_of("calm_shrinks", "train");
         EXPECT(rows.size() == 100 && expected.size() == 100, "%s: %zu rows", more, rows.size());
         for (size_t i = 0; i < std::min(rows.size(), expected.size()); i++)
             for (const char* key : {"loss", "norm"}) {
