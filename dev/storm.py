@@ -15,8 +15,8 @@ are forbidden, processes of this host. About every EVERY seconds a fault comes, 
 
 An agent that ends with 75, as on the losing side of a cut, is started again as well. At the end the run
 saves, and one agent without faults computes the same steps on the same mesh. Prints faults by kind, steps,
-efficiency (the time of steps that stand, over all time; of a step at most three times the median of those
-around it) and the longest time from a fault to the next step. Ends with "N passed, N failed".
+efficiency (all time but that from a fault to the next step, over all time) and the longest time from a fault
+to the next step. Ends with "N passed, N failed".
 
 --rows        micro-batches of a rank in a step: longer steps
 --efficiency  the least that passes

@@ -35,26 +35,29 @@ def figures(run):
     return [(r["step"], r["loss"], r["norm"], r["tokens"]) for r in trained], [r["ms"] for r in trained]
 
 
-def useful_seconds(ms):
-    """Of all steps: each at its own time, but at most three times the median of some 50 around it."""
-    usual = [statistics.median(ms[max(0, i - 25):i + 25]) for i in range(len(ms))]
-    return sum(min(own, 3 * around) for own, around in zip(ms, usual)) / 1000
-
-
 def gaps(faults, times):
-    """Seconds from each fault to the first step that was begun after it: a step may be under way."""
+    """(when, seconds until the first step that began after it, kind) of each fault: a step was under way."""
     found = []
     for when, kind in faults:
         later = [t for t, _ in times if t > when]
         if len(later) > 1:
-            found.append((later[1] - when, kind))
+            found.append((when, later[1] - when, kind))
     return found
+
+
+def seconds_lost(found):
+    """From faults to their next steps; what two faults share counts once."""
+    lost, end = 0, 0
+    for when, seconds, _ in found:
+        lost += max(0, when + seconds - max(when, end))
+        end = max(end, when + seconds)
+    return lost
 
 
 def table(storm, report):
     by_kind = collections.Counter(kind for _, kind in storm.faults)
     worst = collections.defaultdict(float)
-    for seconds, kind in report["gaps"]:
+    for _, seconds, kind in report["gaps"]:
         worst[kind] = max(worst[kind], seconds)
     print("| fault | times | longest time to the next step |\n|---|---|---|")
     for kind in storm.args.faults:
@@ -82,8 +85,9 @@ def judge(storm, going, ended):
     calm_rows, calm_ms = figures(calm)
     times = [t for t, _ in storm.rows.times]
     wall = times[-1] - times[0]
-    efficiency = 100 * useful_seconds(ms[1:]) / wall
-    report = {"gaps": gaps(storm.faults, storm.rows.times), "steps": step, "wall": wall,
+    found = gaps(storm.faults, storm.rows.times)
+    efficiency = 100 * (1 - seconds_lost(found) / wall)
+    report = {"gaps": found, "steps": step, "wall": wall, "lost": seconds_lost(found),
               "calm_ms": statistics.median(calm_ms), "median_ms": statistics.median(ms),
               "efficiency": efficiency}
     results += [
@@ -100,14 +104,14 @@ def finish(storm, results, report):
     results.append(passed("no process is left", not left, str(left)))
     if report:
         table(storm, report)
-        worst = max(report["gaps"], default=(0, "none"))
+        _, longest, kind = max(report["gaps"], key=lambda g: g[1], default=(0, 0, "none"))
         regroups = storm.rows.seconds
         usual = statistics.median(regroups) if regroups else 0
         print(f"{len(storm.faults)} faults, {report['steps']} steps in {report['wall']:.0f} s, "
               f"median {report['median_ms']:.0f} ms (calm {report['calm_ms']:.0f} ms): efficiency "
               f"{report['efficiency']:.1f}%; {len(regroups)} times ranks formed anew, median "
               f"{usual:.2f} s from the loss to the next step; longest from a fault to the next step "
-              f"{worst[0]:.1f} s ({worst[1]})")
+              f"{longest:.1f} s ({kind})")
         print(f"seed {storm.args.seed}, {storm.args.ranks} ranks, {storm.args.agents} agents of "
               f"{storm.args.slots}, {'namespaces' if storm.nodes.namespaces else 'loopback'}")
     if storm.args.json:

@@ -3,8 +3,8 @@
 # Debian's openssh-server: nsenter in place of ssh).
 #
 # An agent dies, an ssh ends, ^C stops all: the run goes on, to the bytes of an undisturbed run. A cable that
-# stays cut makes two sides: the side with the lease goes on, the agents of the other end with 75. Ends with
-# "N passed, N failed".
+# stays cut makes two sides: the side with the lease goes on, the agents of the other end with 75. Parts can
+# be named: test/elastic_nodes.sh spare alone. Ends with "N passed, N failed".
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 test=elastic_nodes net=10.77.7
@@ -47,7 +47,7 @@ agent_on() { on "$1" pgrep -o -f "^./train_gpt .*$folder"; }     # by the node's
 launch() {
     FAULT=train:1:10 PAUSE=1 nsenter -t "$hub" -n -u -m "--wd=$PWD" -- env --default-signal=INT \
         scripts/run_nodes.sh --elastic -H "$2" -n 2 "$folder/config.json" --run.dir="$folder/$1" \
-        --run.hang_timeout=30 >>"$folder/$1.out" 2>>"$folder/$1.err" &
+        >>"$folder/$1.out" 2>>"$folder/$1.err" &
     run=$!
 }
 
@@ -104,7 +104,8 @@ start_agent() { # start_agent NAME K OPTIONS ...
     # shellcheck disable=SC2016
     FAULT=train:1:10 MASTER_ADDR=$(address "$k") on "$k" sh -c 'cd "$1"; shift; exec "$@"' sh "$PWD" \
         ./train_gpt "$folder/config.json" --run.dir="$folder/$name" --run.elastic=true --run.slots=2 \
-        --parallel.ranks=4 --parallel.transport=tcp "$@" >"$folder/$name$k.out" 2>&1 & agents[k]=$!
+        --parallel.ranks=4 --parallel.transport=tcp --run.hang_timeout=4 "$@" \
+        >"$folder/$name$k.out" 2>&1 & agents[k]=$!
 }
 partition() {   # partition NAME STEPS CUT GOES_ON OPTIONS ...: the nodes whose agents go on, and end with 0
     local name=$1 steps=$2 cut=$3 goes_on=$4 k code before
@@ -134,16 +135,17 @@ partition() {   # partition NAME STEPS CUT GOES_ON OPTIONS ...: the nodes whose 
     expect "$name: processes are left" within 10 nothing_left
 }
 
+spare() {
+    partition spare 4000 2 13
+    expect "spare: equal bytes" same_bytes spare 4000
+}
+alone() { partition alone 4000 1 1 --run.min_ranks=2; }
+
 make_nodes 3 || skip "no virtual network devices here"
 make_ssh
 [ "$real" = 1 ] || echo "note  elastic_nodes: nsenter in place of ssh (apt-get install openssh-server)"
 make_config 600 100000 || exit
-agent_dies
-ssh_ends
-interrupt
-script_dies
-partition spare 4000 2 13
-expect "spare: equal bytes" same_bytes spare 4000
-partition alone 4000 1 1 --run.min_ranks=2
+[ $# != 0 ] || set -- agent_dies ssh_ends interrupt script_dies spare alone
+for part in "$@"; do "$part"; done
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

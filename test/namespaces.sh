@@ -60,7 +60,7 @@ make_config() { # make_config STEPS CHECKPOINT_EVERY
         ./tokenize encode --tokenizer="$folder/tokenizer.json" --val=0.1 --out="$folder/text" \
             "$folder/text.txt" >/dev/null
     cat >"$folder/config.json" <<END
-{"run": {"seed": 1, "threads": 1, "precision": "fp32", "hang_timeout": 4},
+{"run": {"seed": 1, "threads": 1, "precision": "fp32", "hang_timeout": 30},
  "model": {"layers": 2, "heads": 2, "channels": 32, "context": 32, "vocab": 0},
  "data": {"train": "$folder/text_train_*.bin", "val": "$folder/text_val_*.bin",
           "tokenizer": "$folder/tokenizer.json"},
