@@ -125,7 +125,7 @@ partition() {   # partition NAME STEPS CUT GOES_ON OPTIONS ...: the nodes whose 
     expect "$name: the side with the lease trains on" within 20 trains "$name" $((before + 20))
     for k in 1 2 3; do
         code=0
-        within 120 gone "${agents[$k]}" || kill -KILL "${agents[$k]}"
+        within 400 gone "${agents[$k]}" || kill -KILL "${agents[$k]}"
         wait "${agents[$k]}" 2>/dev/null || code=$?
         if [[ $goes_on == *$k* ]]; then expect "$name: node $k, exit code $code" test "$code" = 0
         else expect "$name: node $k, exit code $code" test "$code" = 75; fi

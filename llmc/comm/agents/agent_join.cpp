@@ -37,6 +37,7 @@ void Agent::begin_to_control() {
     controller.emplace();
     controller->rules = {.wanted = cfg.parallel.ranks,
                          .least = cfg.run.min_ranks ? cfg.run.min_ranks : cfg.parallel.ranks,
+                         .epoch = int32_t(lease.own.epoch),
                          .fits = [this](int ranks) { return ranks_mistake(cfg, ranks).empty(); },
                          .may_plan = [this] { return lease.keep(true); },
                          .note = [](const std::string& text) { print(stderr, "note: {}\n", text); },

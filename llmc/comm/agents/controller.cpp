@@ -239,7 +239,8 @@ void Controller::plan(int world, double now) {
         sources.push_back({agents_.at(holder).hello.address, agents_.at(holder).hello.port, 0});
     const PlanHead head = {.generation = generation, .step = from.step, .from = from.generation,
                            .seconds = lost_at_ < 0 ? -1 : now - lost_at_, .world = world,
-                           .images = int32_t(sources.size()), .losses = int32_t(losses_.size()), .unused = 0};
+                           .images = int32_t(sources.size()), .losses = int32_t(losses_.size()),
+                           .epoch = rules.epoch};
     state = State::Forming;
     plan_bytes_ = to_bytes({head, seats_, sources, losses_});
     tell(Say::Plan, plan_bytes_);

@@ -25,6 +25,7 @@ inline namespace agents {
 
 struct ControllerRules {
     int wanted = 1, least = 1;                  // ranks
+    int32_t epoch = 1;                          // of the lease
     std::function<bool(int)> fits;              // whether the mesh fits so many ranks
     std::function<bool()> may_plan;             // whether the lease is still held
     std::function<void(const std::string&)> note = [](const std::string&) {};       // a line for people

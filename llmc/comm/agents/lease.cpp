@@ -5,7 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <utility>
 
 #include "llmc/base/check.h"
 #include "llmc/base/disk/files.h"
@@ -29,7 +32,17 @@ std::string this_machine() {
     return boot.substr(0, boot.find('\n')) + " " + space;
 }
 
-Lease::Lease(const std::string& run_dir) : path_(run_dir + "/lease") {}
+static constexpr const char* kNoted = "/generation";
+using EpochAndGeneration = std::pair<int64_t, int64_t>;
+
+static EpochAndGeneration noted_in(const std::string& run_dir) {
+    const std::string path = run_dir + kNoted;
+    long long epoch = 0, generation = 0;
+    if (file_exists(path)) (void)sscanf(read_file(path, 64).c_str(), "%lld %lld", &epoch, &generation);
+    return {epoch, generation};
+}
+
+Lease::Lease(const std::string& run_dir) : run_dir_(run_dir), path_(run_dir + "/lease") {}
 
 static std::string to_json(const LeaseText& t) {
     return JsonObject()
@@ -84,7 +97,7 @@ bool Lease::take(const std::string& address, int port) {
     LeaseText mine;
     mine.address = address;
     mine.port = port;
-    mine.epoch = (seen_ ? seen_->epoch : 0) + 1;
+    mine.epoch = std::max(seen_ ? seen_->epoch : 0, noted_in(run_dir_).first) + 1;
     mine.host = host_name();
     mine.machine = this_machine();
     mine.process = getpid();
@@ -114,7 +127,15 @@ bool Lease::keep(bool at_once) {
 void Lease::give_up() {
     const std::optional<LeaseText> there = lease_of(path_);
     if (!there || there->epoch != own.epoch) return;
+    (void)unlink((run_dir_ + kNoted).c_str());          // epochs begin anew
     (void)unlink(path_.c_str());
+}
+
+bool claim_run_files(const std::string& run_dir, int64_t epoch, int64_t generation) {
+    const EpochAndGeneration own(epoch, generation), there = noted_in(run_dir);
+    if (there > own) return false;
+    if (there < own) (void)try_replace_file(run_dir + kNoted, fmt::format("{} {}\n", epoch, generation));
+    return true;
 }
 
 }  // namespace agents

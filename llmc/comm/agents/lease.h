@@ -34,11 +34,15 @@ struct Lease {
     LeaseText own;                              // where this agent holds it
 
 private:
-    std::string path_;
+    std::string run_dir_, path_;
     std::optional<LeaseText> seen_;
     double seen_at_ = 0, renewed_at_ = 0;       // seconds_now()
     bool write(const LeaseText& text, const LeaseText* expected);
 };
+
+// Of rank 0, before it changes files of the run: notes its plan in run.dir/generation. false: a later plan is
+// there. A rank that was stopped, or cut off with its agent, while others went on, may not cut their rows.
+bool claim_run_files(const std::string& run_dir, int64_t epoch, int64_t generation);
 
 std::string this_machine();                     // the host's boot and the namespace of processes
 

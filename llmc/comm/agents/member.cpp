@@ -14,6 +14,7 @@
 #include "llmc/base/guard/generation.h"
 #include "llmc/base/guard/obituary.h"
 #include "llmc/base/guard/progress_page.h"
+#include "llmc/comm/agents/lease.h"
 
 inline namespace agents {
 
@@ -78,6 +79,11 @@ std::vector<std::string> Membership::exchange_doors(const std::string& own) {
         }
         return doors;
     }
+}
+
+void Membership::claim_files(const std::string& run_dir) const {
+    if (seated.rank != 0) return;
+    if (!claim_run_files(run_dir, plan.head.epoch, plan.head.generation)) leave_generation();
 }
 
 void Membership::finish(int code) {

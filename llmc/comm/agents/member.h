@@ -21,6 +21,9 @@ struct Membership {
     void finish(int code);
     void report_slow(double factor);
 
+    // Of rank 0, before it changes files of the run. Throws Lost where the ranks of a later plan have them.
+    void claim_files(const std::string& run_dir) const;
+
     bool restores() const { return plan.head.step >= 0; }
     bool regroups() const { return plan.head.generation > 1; }
 

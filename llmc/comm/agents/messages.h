@@ -93,7 +93,8 @@ struct PlanHead {
     int64_t generation, step;                   // step: the number of the images; -1: there are none
     int64_t from;                               // generation of the images
     double seconds;                             // since the loss; negative: nothing was lost
-    int32_t world, images, losses, unused;      // lengths of the lists
+    int32_t world, images, losses;              // lengths of the lists
+    int32_t epoch;                              // of the controller's lease
 };
 struct Seated {
     int32_t rank, port;

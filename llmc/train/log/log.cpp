@@ -71,6 +71,7 @@ void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& 
     cfg_ = cfg;
     info_ = info;
     if (!writes_) return;
+    if (member()) member()->claim_files(cfg_.run.dir);
     const std::string metrics = cfg_.run.dir + "/metrics.jsonl";
     std::string reason;
     file_ = open_to_append(metrics, reason);

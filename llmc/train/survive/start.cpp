@@ -49,6 +49,7 @@ static Origin origin_in_memory(const Config& cfg, const Axis& world, const Disk&
 }
 
 std::optional<Origin> find_start(const Config& cfg, const Axis& world) {
+    if (member()) member()->claim_files(cfg.run.dir);
     if (member() && member()->restores()) return origin_in_memory(cfg, world, posix_disk());
     return find_origin(cfg, world);
 }

@@ -95,6 +95,19 @@ TEST(one_agent_has_the_lease) {
     EXPECT(!b.read(), "it is still there");
 }
 
+// A rank that wakes up behind those who went on without it.
+TEST(a_rank_of_an_earlier_plan_changes_no_file_of_the_run) {
+    const string dir = folder("claims");
+    (void)run("mkdir -p " + dir + " && rm -f " + dir + "/*");
+    EXPECT(claim_run_files(dir, 1, 3) && claim_run_files(dir, 1, 3), "the first has it");
+    EXPECT(claim_run_files(dir, 1, 4) && !claim_run_files(dir, 1, 3), "of an earlier generation");
+    EXPECT(claim_run_files(dir, 2, 1) && !claim_run_files(dir, 1, 5), "of an earlier controller");
+    Lease next(dir);
+    EXPECT(!next.read() && next.take("here", 1) && next.own.epoch == 3, "epoch %ld", long(next.own.epoch));
+    next.give_up();
+    EXPECT(claim_run_files(dir, 1, 1), "the next job begins anew");
+}
+
 // A copy that has not come whole, or is being replaced, is no image.
 TEST(a_torn_image_is_none) {
     ImageStore store;
