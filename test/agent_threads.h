@@ -32,6 +32,7 @@ struct Death {
 struct ThreadJob {
     std::vector<Death> deaths;
     std::function<void(Agent&)> buries = {};            // when a rank that has ended is forgotten
+    std::function<void()> restarts = {};                // before it is started again; all others wait
 
     int code = -1;
     int died = 0;
@@ -56,6 +57,7 @@ private:
         }
     };
     std::mutex mutex;
+    int started = 0;
 
     bool start(RankProcess& r, const Config& cfg, const RankBody& body, Agent& agent);
     void live(RankOfThread& own, ProgressPage* page, const Config& cfg, const RankBody& body);
@@ -104,6 +106,7 @@ inline bool ThreadJob::start(RankProcess& r, const Config& cfg, const RankBody& 
     r.page = make_progress_page();
     close_page_file();
     if (!r.page || socketpair(AF_UNIX, SOCK_STREAM, 0, ends)) return false;
+    if (++started > cfg.parallel.ranks && restarts) restarts();
     const auto own = std::make_shared<RankOfThread>();
     r.channel = MessageChannel(Socket(ends[0]));
     own->membership.agent = MessageChannel(Socket(ends[1]));

@@ -56,6 +56,7 @@ void Agent::answer_stop() {
 void Agent::follow(const Message& m) {
     plan = plan_of(m.bytes);
     plan_bytes = m.bytes;
+    images.drop_between(plan.head.step < 0 ? 0 : plan.head.from, plan.head.generation);
     stops = false;
     stopping = 0;
     std::vector<bool> seated(ranks.size());
@@ -98,10 +99,13 @@ bool Agent::hear(Connection& c, const Message& m) {
         case Say::Hello: return hear_hello(c, m);
         case Say::Push: {
             const ImageSpace space = m.head<ImageSpace>();
-            images.add_copy(space, std::string(m.rest<ImageSpace>()));
+            if (space.generation >= plan.head.generation || space.generation == plan.head.from)
+                images.add_copy(space, std::string(m.rest<ImageSpace>()));
             return true;
         }
-        case Say::PushData: return images.write(m.head<ImagePart>(), m.rest<ImagePart>());
+        case Say::PushData:                 // of images that the last plan has made useless, too
+            return images.write(m.head<ImagePart>(), m.rest<ImagePart>()) ||
+                   m.head<ImagePart>().generation < plan.head.generation;
         case Say::PushDone:
             images.commit(m.head<ImageStep>(), std::string(m.rest<ImageStep>()));
             channel.send(Say::Acked, m.head<ImageStep>());

@@ -134,6 +134,13 @@ void ImageStore::drop_before(int64_t generation) {
     std::erase_if(images_, [&](const auto& entry) { return entry.first.first < generation; });
 }
 
+void ImageStore::drop_between(int64_t from, int64_t generation) {
+    std::erase_if(images_, [&](const auto& entry) {
+        const int64_t of = entry.first.first;
+        return of != from && of < generation;
+    });
+}
+
 // ---------------------------------------------------------------------------------------------------------
 // copies
 

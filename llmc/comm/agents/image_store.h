@@ -51,6 +51,9 @@ struct ImageStore {
     // Answers FetchHead and Fetch. false: no such image.
     bool answer(MessageChannel& to, const Message& asked);
     void drop_before(int64_t generation);
+    // Of a plan: what ranks have kept between the images that they restore and their own, nobody restores.
+    void drop_between(int64_t from, int64_t generation);
+    size_t size() const { return images_.size(); }      // ranks of all generations
 
 private:
     std::map<std::pair<int64_t, int>, std::unique_ptr<RankImages>> images_;     // by generation and rank

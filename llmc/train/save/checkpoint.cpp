@@ -58,6 +58,16 @@ static bool was_due_in_trouble(const CheckpointConfig& c, const RunState& state)
     return any;
 }
 
+// A save that was under way when a rank was lost has gone with it. All ranks together.
+bool Checkpoint::misses_save(int64_t step) {
+    std::vector<int64_t> steps;
+    if (mesh.rank == 0) steps = saved_steps(posix_disk(), cfg.run.dir);
+    const int64_t last = int64_t(largest_over(mesh.world, steps.empty() ? -1 : double(steps.back())));
+    if (last >= 0) newest = cfg.run.dir + "/step_" + std::to_string(last);
+    const int64_t every = cfg.checkpoint.every;
+    return every > 0 && step / every * every > std::max<int64_t>(last, 0);
+}
+
 RunState Checkpoint::load_or_init(const std::optional<Origin>& origin, const Contents& contents) {
     phase(Phase::Load, 0);
     if (!origin) {
@@ -82,6 +92,8 @@ RunState Checkpoint::load_or_init(const std::optional<Origin>& origin, const Con
                 "train.steps = {}", origin->folder, state.step, cfg.train.steps);
     if (cfg.train.steps == 0) state.evaluated = state.sampled = false;     // only evaluates and samples
     late_ = origin->bytes_of && was_due_in_trouble(cfg.checkpoint, state);
+    // with train.rollback a further save would change what the run may go back to
+    if (origin->bytes_of && misses_save(state.step)) late_ |= !cfg.train.rollback.every;
     saved = saved_here(*origin, state.step);
     // a crash may have come before
     if (saved >= 0 && cfg.train.steps > 0 && mesh.rank == 0) saver.prune(cfg.run.dir);

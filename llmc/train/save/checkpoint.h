@@ -74,6 +74,7 @@ private:
     uint64_t skipped_ = 0;           // saves that fell due during another
     SaveJob job(const RunState& state) const;
     int64_t saved_here(const Origin& origin, int64_t step) const;
+    bool misses_save(int64_t step);
     void report(const std::optional<Saver::Outcome>& outcome, bool last);
 };
 

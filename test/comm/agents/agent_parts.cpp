@@ -149,6 +149,20 @@ TEST(an_image_without_those_that_it_needs_is_none) {
     EXPECT(store.write({1, 13, 0, 0, 0, 8}, "12345678") && store.held().empty(), "5 is gone");
 }
 
+// Generations that came to nothing leave no images behind.
+TEST(images_of_two_generations_at_most_are_kept) {
+    ImageStore store;
+    for (int64_t g = 3; g <= 6; g++) {
+        const ImageSpace space = {.generation = g, .world = 1, .rank = 0, .bytes = 8, .file = -1, .places = 2};
+        EXPECT(store.add_copy(space, ""), "no memory");
+        store.commit({g, 10 - g, 0, 0, kNeedsNone}, "");
+    }
+    store.drop_between(4, 6);
+    EXPECT(store.held().size() == 2 && store.find(4, 0) && store.find(6, 0), "%zu are kept", store.size());
+    store.drop_between(0, 7);               // a plan without images
+    EXPECT(store.size() == 0, "%zu are kept", store.size());
+}
+
 // A rank's memory outlives the rank: here its descriptor.
 TEST(an_image_outlives_its_rank) {
     ImageStore store;

@@ -10,6 +10,7 @@
 #include "llmc/base/numbers/rng.h"
 #include "llmc/train/run/programs.h"
 #include "llmc/train/save/run_folder.h"
+#include "llmc/train/save/save.h"
 #include "test/agent_threads.h"
 #include "test/program.h"
 
@@ -25,27 +26,26 @@ int64_t stride_of_kills(int64_t of_all) {
 }
 
 const char* const meshes_of_kills[] = {
-    R"({"ranks": 2, "zero": 3})",
-    R"({"ranks": 4, "pp": 2, "zero": 1})",
-    R"({"ranks": 2, "tp": 2, "zero": 0})",
-    R"({"ranks": 3, "zero": 2})",                   // unequal shares
+    R"({"parallel": {"ranks": 2, "zero": 3}})",
+    R"({"parallel": {"ranks": 4, "pp": 2, "zero": 1}})",
+    R"({"parallel": {"ranks": 2, "tp": 2, "zero": 0}})",
+    R"({"parallel": {"ranks": 3, "zero": 2}})",                 // unequal shares
 };
 
 Config config_of_kills(const std::string& mesh, const std::string& dir) {
-    const std::string path = test::tiny_program_config(
-        "kills", {{"run", {{"dir", dir}, {"precision", "fp32"}, {"elastic", true}}},
-                  {"model", {{"channels", 16}, {"context", 8}, {"vocab", 500}}},
-                  {"train", {{"steps", 3}, {"batch_tokens", 32}, {"micro_batch", 1}}},
-                  {"eval", {{"every", 2}, {"batches", 1}}},
-                  {"checkpoint", {{"every", 2}}},
-                  {"parallel", test::json::parse(mesh)}});
-    Config cfg = load_config(path);
+    test::json settings = {{"run", {{"dir", dir}, {"precision", "fp32"}, {"elastic", true}}},
+                           {"model", {{"channels", 16}, {"context", 8}, {"vocab", 500}}},
+                           {"train", {{"steps", 3}, {"batch_tokens", 32}, {"micro_batch", 1}}},
+                           {"eval", {{"every", 2}, {"batches", 1}}},
+                           {"checkpoint", {{"every", 2}, {"keep_last", 10}}}};
+    settings.merge_patch(test::json::parse(mesh));
+    Config cfg = load_config(test::tiny_program_config("kills", settings));
     validate(cfg);
     return cfg;
 }
 
 // Figures, and the bytes of the last checkpoint.
-std::string outcome_of(const std::string& dir) {
+std::string outcome_of(const std::string& dir, int64_t steps) {
     std::string text;
     std::ifstream in(dir + "/metrics.jsonl");
     for (std::string line; std::getline(in, line);) {
@@ -56,8 +56,9 @@ std::string outcome_of(const std::string& dir) {
                                     row[key].dump());
     }
     std::vector<std::string> files;
-    if (fs::exists(dir + "/step_3"))
-        for (const auto& e : fs::directory_iterator(dir + "/step_3")) files.push_back(e.path());
+    const std::string last = fmt::format("{}/step_{}", dir, steps);
+    if (fs::exists(last))
+        for (const auto& e : fs::directory_iterator(last)) files.push_back(e.path());
     std::sort(files.begin(), files.end());
     for (const std::string& f : files)
         if (f.ends_with(".safetensors")) text += read_file(f);
@@ -69,10 +70,14 @@ int train_locked(Config cfg, const Mesh& mesh) {
     return fp32::train(cfg, mesh);
 }
 
+std::string folder_of_kills() {
+    return (fs::exists("/dev/shm") ? "/dev/shm" : test::temporary_directory()) + "/kills_" +
+           std::to_string(getpid());
+}
+
 // Trains with these deaths in a new folder.
-std::string train_with(ThreadJob& job, const std::string& mesh) {
-    const std::string dir = (fs::exists("/dev/shm") ? "/dev/shm" : test::temporary_directory()) + "/kills_" +
-                            std::to_string(getpid());
+std::string train_with(ThreadJob& job, const std::string& mesh, std::vector<int64_t>* saved = nullptr) {
+    const std::string dir = folder_of_kills();
     fs::remove_all(dir);
     fs::create_directories(dir);
     const Config cfg = config_of_kills(mesh, dir);
@@ -80,7 +85,8 @@ std::string train_with(ThreadJob& job, const std::string& mesh) {
         const test::Silence quiet;
         job.run(cfg, train_locked);
     }
-    const std::string outcome = outcome_of(dir);
+    const std::string outcome = outcome_of(dir, cfg.train.steps);
+    if (saved) *saved = saved_steps(posix_disk(), dir);
     fs::remove_all(dir);
     return outcome;
 }
@@ -174,4 +180,38 @@ TEST(without_images_ranks_go_back_to_the_checkpoint) {
         kills.expect_no_difference(job);
         EXPECT(job.from[2] == -1, "%s: from images of step %ld", mesh, long(job.from[2]));
     }
+}
+
+// A rank dies in step 4 while the checkpoint of step 2 is being written: nothing of it is there.
+TEST(a_checkpoint_that_was_under_way_is_written_again) {
+    const char* const mesh = R"({"parallel": {"ranks": 2, "zero": 1}, "train": {"steps": 6}})";
+    ThreadJob calm, job;
+    std::vector<int64_t> usual, saved;
+    const std::string expected = train_with(calm, mesh, &usual);
+    int behind = -1;                        // collectives of rank 1 behind the image of step 3
+    for (const Death& d : calm.all) {
+        if (d.rank != 1) continue;
+        if (d.place == DiesAt::Image && d.point == 11) behind = 0;
+        if (behind >= 0 && d.place == DiesAt::Collective && behind++ == 2) job.deaths = {d};
+    }
+    job.restarts = [] {
+        for (const auto& e : fs::directory_iterator(folder_of_kills()))
+            if (e.path().filename().string().starts_with("step_")) fs::remove_all(e.path());
+    };
+    EXPECT(train_with(job, mesh, &saved) == expected, "other bytes: '%s'", job.error.c_str());
+    EXPECT(usual.size() >= 2 && usual[0] == 2 && job.from[2] == 3 && saved[0] == 3,
+           "%zu saved, then %zu, the first of step %ld; from step %ld", usual.size(), saved.size(),
+           long(saved[0]), long(job.from[2]));
+}
+
+// Of generations that came to nothing nothing stays.
+TEST(images_do_not_pile_up) {
+    ThreadJob calm, job;
+    Kills kills{meshes_of_kills[0], train_with(calm, meshes_of_kills[0])};
+    job.deaths = {{1, 0, DiesAt::Image, 8}};
+    for (int64_t g = 2; g <= 5; g++) job.deaths.push_back({g, int(g % 2), DiesAt::Image, 1});
+    size_t most = 0;
+    job.buries = [&](Agent& agent) { most = std::max(most, agent.images.size()); };
+    kills.expect_no_difference(job);
+    EXPECT(job.died == 5 && most <= 6, "%d died, images of %zu ranks", job.died, most);
 }
