@@ -153,7 +153,7 @@ TEST(an_image_without_those_that_it_needs_is_none) {
 TEST(images_of_two_generations_at_most_are_kept) {
     ImageStore store;
     for (int64_t g = 3; g <= 6; g++) {
-        const ImageSpace space = {.generation = g, .world = 1, .rank = 0, .bytes = 8, .file = -1, .places = 2};
+        ImageSpace space = {.generation = g, .world = 1, .rank = 0, .bytes = 8, .file = -1, .places = 2};
         EXPECT(store.add_copy(space, ""), "no memory");
         store.commit({g, 10 - g, 0, 0, kNeedsNone}, "");
     }
