@@ -15,9 +15,9 @@ struct Started {
     std::string log;
 
     Started(const std::string& config, const std::string& args, const std::string& name,
-            const std::string& environment = "")
+            const std::string& environment = "", const std::string& program = "./train_gpt")
         : log(folder(name) + ".log") {
-        const std::string command = fmt::format("exec env {} ./train_gpt {} {} > {} 2>&1", environment,
+        const std::string command = fmt::format("exec env {} {} {} {} > {} 2>&1", environment, program,
                                                 config, args, log);
         id = fork();
         if (id == 0) {

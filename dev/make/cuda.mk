@@ -1,7 +1,7 @@
 # The GPU's kernels: by nvcc, or by g++ for the emulation of test/emulator/.
 CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda) $(patsubst %/bin/nvcc,%,$(shell command -v nvcc 2>/dev/null)))
 NVCC      ?= $(CUDA_HOME)/bin/nvcc
-NCCL_PARTS := $(addprefix llmc/comm/transport/,nccl nccl_meet nccl_times nccl_verbs)
+NCCL_PARTS := $(addprefix llmc/comm/transport/,nccl nccl_end nccl_meet nccl_times nccl_verbs)
 of_tests   = $(foreach p,common fp32 bf16,$(patsubst test/%.cpp,$(BUILD)/$p/test/%.o,$(wildcard $1)))
 of_dev     = $(patsubst dev/%.cpp,$(BUILD)/common/dev/%.o,$(wildcard dev/cuda_*.cpp))
 

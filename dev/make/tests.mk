@@ -5,7 +5,8 @@
 OF_SCRIPTS   := data_scripts emulator_cute explore_page gpu_check gpu_lease house_rules libraries page quickstart \
                 report_scripts script_inputs scripts
 # those over emulated kernels
-OVER_KERNELS := emulated_fp8 emulated_meshes emulated_nccl_runs emulated_trace emulated_trainer gpu_lease
+OVER_KERNELS := emulated_elastic emulated_fp8 emulated_meshes emulated_nccl_runs emulated_trace emulated_trainer \
+                gpu_lease
 # under sanitizers neither the trainer over the emulated kernels, the host's code once more, nor scripts
 NOT_HERE     := $(if $(SANITIZE),emulated_% $(OF_SCRIPTS)) $(if $(filter cuda,$(DEVICE)),emulat% gpu_lease) \
                 $(if $(filter emulated,$(DEVICE)),$(OVER_KERNELS))
@@ -84,7 +85,8 @@ $(BENCHES): $(BUILD)/dev/%: $$(call objects,dev/$$*.cpp) $$(call kernels_of,$$*)
 $(BUILD)/test/emulator_checks: $(PLANTED)
 $(OVER_KERNELS:%=$(BUILD)/test/%): | $(BUILD)/train_gpt $(EMULATED)/train_gpt
 $(BUILD)/test/emulated_trainer: | $(EMULATED)/cuda_kernels
-$(foreach t,nccl nccl_faults nccl_messages walk,$(BUILD)/test/emulated_$t): $(if $(filter cpu,$(DEVICE)),$(OF_KERNELS))
+$(foreach t,nccl nccl_faults nccl_lost nccl_messages walk,$(BUILD)/test/emulated_$t): $(if \
+    $(filter cpu,$(DEVICE)),$(OF_KERNELS))
 $(foreach p,fp32 bf16,$(BUILD)/$p/test/emulated/emulated_walk.o): BACKEND := cuda
 $(BUILD)/dev/cuda_kernels: $(call objects,train_gpt.cu)
 $(BUILD)/dev/cuda_graded $(BUILD)/test/cuda_graded_kernels $(CHECKS)/test/cuda_graded_kernels: $(GRADED)

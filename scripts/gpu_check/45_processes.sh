@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# what: two and four ranks as processes on this GPU, over NCCL: losses against one process's; a lost rank
-# lease: 30 80
+# what: two and four ranks as processes on this GPU, over NCCL: losses against one process's; a lost rank,
+# without and with run.elastic
+# lease: 30 85
 #
 # NCCL takes ranks for ranks of one GPU where host and bus address agree. Each process names a host of its own
 # (NCCL_HOSTID); messages go through sockets of this machine. Shows the protocol of real NCCL, not its speed.
 #
-#     PROCESSES=threads    ranks are threads of one process, for the emulation of NCCL
+#     PROCESSES=threads    ranks are threads of one process, for the emulation of NCCL; agents have processes
 #     PROCESSES=mpirun     ranks are processes over MPI, for a build for CPUs
 #     MESHES='tp killed'   these alone
 source scripts/gpu_check/train.sh
@@ -62,6 +63,30 @@ run() {
         LAUNCH=""
         cat "$WORK/$name".[0-9].log >"$WORK/$name.log"
     fi
+    seconds=$(awk -v a="${from/,/.}" -v b="${EPOCHREALTIME/,/.}" 'BEGIN { printf "%.1f", b - a }')
+}
+
+# run_elastic NAME STEPS [OPTION ...]: as run(), two agents with a rank each; rank 1 dies before the last step
+run_elastic() {
+    local name=$1 number=$2 r from=$EPOCHREALTIME pids=() transport=nccl
+    shift 2
+    if [ "$PROCESSES" = mpirun ]; then transport=tcp; fi
+    mkdir -p "$WORK/$name" "$WORK/$name.calls"
+    if [ -e "$WORK/adamw/kernels.txt" ]; then cp -n "$WORK/adamw/kernels.txt" "$WORK/$name/"; fi
+    for r in 0 1; do
+        LAUNCH="env NCCL_HOSTID=gpu_check_$r FAULT=train:$((number - 1)):kill:1"
+        if [ "$PROCESSES" = threads ]; then LAUNCH+=" EMU_PROCESSES=$WORK/$name.calls"; fi
+        run_trainer "$program" "$name" scripts/nano.json "$number" "${small[@]}" --run.elastic=true \
+            --run.slots=1 --parallel.ranks=2 --parallel.transport=$transport "$@" \
+            >"$WORK/$name.$r.log" 2>&1 </dev/null &
+        pids+=($!)
+    done
+    LAUNCH="" exits=""
+    for r in "${pids[@]}"; do
+        wait "$r"
+        exits+="${exits:+ }$?"
+    done
+    cat "$WORK/$name".[01].log >"$WORK/$name.log"
     seconds=$(awk -v a="${from/,/.}" -v b="${EPOCHREALTIME/,/.}" 'BEGIN { printf "%.1f", b - a }')
 }
 
@@ -154,6 +179,18 @@ END
 if wanted resumed; then
     run 2 resumed "$steps" --optimizer.kind=adamw --parallel.tp=2 --checkpoint.resume="$WORK/zero3/step_3"
     compared resumed resumed adamw 4 "$steps" 2 "0( 0)*"
+fi
+
+# A rank dies and is started again; the other aborts NCCL and connects anew, and both go on from their images.
+if wanted elastic; then
+    run_elastic elastic "$steps" --optimizer.kind=adamw --parallel.zero=2
+    compared elastic elastic adamw 1 "$steps" 2 "0 0"
+    for row in lost regroup; do
+        if [ "$(grep -c "\"event\":\"$row\"" "$WORK/elastic/metrics.jsonl")" != 1 ]; then
+            echo "elastic: not one row \"$row\""
+            code=1
+        fi
+    done
 fi
 
 wanted killed || exit "$code"

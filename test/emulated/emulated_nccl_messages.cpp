@@ -1,10 +1,12 @@
-// Connections of messages over NCCL: made before the first step, for what steps send alone. Processes that
-// share a GPU, as hosts of their own.
+// Connections of messages over NCCL: made before the first step, for what steps send alone. What ranks tell
+// each other before: hosts that share a GPU, GPUs in use, generations.
 #include <nccl.h>
 
 #include <atomic>
 #include <cstring>
 
+#include "llmc/base/guard/generation.h"
+#include "llmc/comm/launch/gpu_rank.h"
 #include "llmc/comm/launch/launch.h"
 #include "llmc/comm/transport/nccl.h"
 #include "llmc/comm/transport/nccl_rank.h"
@@ -99,5 +101,32 @@ TEST(ranks_with_a_host_id_each_share_a_gpu) {
     EXPECT(refused().code == 0 && hosts_of(two).device[1] == 0, "%s", refused().what());
     two = Placements(2, own_placement(true));
     EXPECT(refused().code == kExitConfig && own_placement(false).boot[0], "%s", refused().what());
+    emulator::settings.devices = 16;
+}
+
+// Who comes from another generation is sent away; an id is of one generation alone.
+TEST(greetings_are_of_one_generation) {
+    own_generation = 7;
+    const GpuGreeting first = own_greeting(0), again = own_greeting(0), other = own_greeting(1);
+    EXPECT(memcmp(&first.id, &again.id, sizeof first.id) && first.generation == 7 && !other.id.bytes[0]);
+    check_generation({first, other});
+    own_generation = 8;
+    bool lost = false;
+    try {
+        check_generation({own_greeting(0), other});
+    } catch (const Lost&) {
+        lost = true;
+    }
+    own_generation = 0;
+    EXPECT(lost, "a rank of an earlier generation has joined");
+}
+
+// A process that lives on keeps its GPU, whatever its rank is now.
+TEST(ranks_keep_their_gpus) {
+    emulator::settings.devices = 4;
+    Placements four(4, own_placement(true));
+    four[0].held = 1 + 2;
+    four[2].held = 1 + 0;
+    EXPECT(hosts_of(four).device == std::vector<int>({2, 1, 0, 3}));
     emulator::settings.devices = 16;
 }

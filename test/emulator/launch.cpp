@@ -66,6 +66,9 @@ static Settings from_environment() {
     s.waits_file = variable("EMU_WAITS");
     s.times_file = variable("EMU_TIMES");
     s.comms_file = variable("EMU_COMMS");
+    s.lives_file = variable("EMU_LIVES");
+    s.processes = variable("EMU_PROCESSES");
+    s.poison_file = variable("EMU_POISON");
     if (getenv("EMU_RED_ZONES")) Arena::red_zone = strtoull(getenv("EMU_RED_ZONES"), nullptr, 10);
     Arena::red_zone_made = [](void* p, size_t bytes) {
         cudaDeviceSynchronize();               // the arena is clear
@@ -223,9 +226,16 @@ static uint64_t block_in_order(uint64_t i, uint64_t total, uint64_t stride, uint
     return (i * stride + start) % total;
 }
 
+// An error that CUDA repeats until the process ends.
+static bool context_is_gone() {
+    static std::atomic<bool> gone = false;
+    if (!settings.poison_file.empty() && unlink(settings.poison_file.c_str()) == 0) gone = true;
+    return gone;
+}
+
 bool run(const Launch& l) {
     Machine& m = this_machine();
-    m.report = refused(l, &m.block.opted_in);
+    m.report = context_is_gone() ? "an illegal memory access was encountered" : refused(l, &m.block.opted_in);
     if (!m.report.empty()) {
         m.report += fmt::format("\n    in {}", kernel_name(l.kernel));
         return false;

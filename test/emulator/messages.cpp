@@ -6,6 +6,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/numbers/dtype.h"
+#include "test/emulator/processes.h"
 #include "test/emulator/settings.h"
 #include "test/emulator/streams.h"
 
@@ -16,8 +17,11 @@ static std::vector<std::shared_ptr<Meeting>> incomplete;       // some member ha
 std::condition_variable came;
 static thread_local std::vector<std::shared_ptr<Group>> pending;       // later in this thread
 
-void break_up(Clique& c, ncclResult_t error, const std::string& why) {
+void no_longer_awaited(Clique& c) {
     for (const auto& [key, meeting] : c.open) std::erase(incomplete, meeting);
+}
+void break_up(Clique& c, ncclResult_t error, const std::string& why) {
+    no_longer_awaited(c);
     if (c.error == ncclSuccess) c.error = error, c.why = why;
 }
 
@@ -51,7 +55,7 @@ template <class T> static void sum_ring(const Meeting& m, size_t slice, const st
     }
 }
 
-static void carry_out(const Meeting& m) {
+void carry_out(const Meeting& m) {
     const size_t n = m.parts.size(), bytes = m.count * bytes_of(m.type);
     if (bytes == 0) return;
     std::vector<std::byte*> to;
@@ -86,13 +90,22 @@ static Progress visit(Group& g) {
     Progress result = Progress::Done;
     {
         const std::lock_guard lock(guard_of_ranks);
-        for (auto& [clique, meeting] : g.visits) {
-            if (!g.arrived && ++meeting->arrived == meeting->expected && clique->error == ncclSuccess)
-                carry_out(*meeting), meeting->done = true;
+        for (auto& [clique, meeting, kernels] : g.visits) {
+            if (kernels->aborted) continue;             // the kernel ends, whatever it waits for
+            if (clique->hall) {
+                if (!meeting->done && !(meeting->done = meet(*clique, meeting->post)))
+                    result = Progress::Blocked;
+                continue;
+            }
+            const bool all = !g.arrived && ++meeting->arrived == meeting->expected && !clique->left;
+            if (all && clique->error == ncclSuccess) carry_out(*meeting), meeting->done = true;
             if (!meeting->done && clique->error == ncclSuccess) result = Progress::Blocked;
         }
         changed = !g.arrived;
         g.arrived = true;
+        const bool waits = result == Progress::Blocked;
+        for (auto& v : g.visits) v.kernels->waiting += int(waits) - int(g.waits);
+        g.waits = waits;
     }
     if (changed) tell_of_change();
     return result;
@@ -105,7 +118,8 @@ static void meet_who_waits() {
         bool wanted = false;
         {
             const std::lock_guard lock(guard_of_ranks);
-            for (const auto& v : g->visits) wanted |= !g->arrived && v.meeting->arrived > 0;
+            for (const auto& v : g->visits)
+                wanted |= !g->arrived && (v.meeting->arrived > 0 || v.clique->hall);
         }
         if (wanted) advance_to(g->stream, g->position);
     }
@@ -130,6 +144,7 @@ static std::string described(const Meeting& m) {
 }
 
 std::string waits_elsewhere() {
+    if (settings.silent_peers) return "";
     const std::lock_guard lock(guard_of_ranks);
     const auto connects = [](const Meeting& m) {
         return m.call == Call::Message && m.count * bytes_of(m.type) == 1;
@@ -172,6 +187,11 @@ std::shared_ptr<Meeting> enter(Communicator& comm, int from, int to, const Meeti
     const std::lock_guard lock(guard_of_ranks);
     Clique& c = *comm.clique;
     const Key key{from, to, comm.calls[{from, to}]++};
+    if (c.hall) {
+        auto own = std::make_shared<Meeting>(wanted);
+        own->post = post(c, key, wanted, place, part);
+        return own;
+    }
     std::shared_ptr<Meeting>& m = c.open[key];
     if (!m) {
         m = std::make_shared<Meeting>(wanted);

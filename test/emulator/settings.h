@@ -17,6 +17,12 @@
 //                                                    the most threads of a block, and the least and the most
 //                                                    bytes of dynamic shared memory
 //     EMU_COMMS=FILE                                 likewise NCCL's communicators: name, ranks, calls
+//     EMU_LIVES=FILE                                 likewise a line for each communicator that was made,
+//                                                    destroyed or aborted, with its process
+//     EMU_PROCESSES=FOLDER                           ranks are processes: NCCL's calls meet in files there;
+//                                                    not with EMU_HOST=refuse
+//     EMU_POISON=FILE                                the next launch of a process that can remove FILE fails,
+//                                                    and every later one: its context is gone
 //     EMU_WAITS=FILE                                 likewise calls in which the host waited for the device,
 //                                                    and the operations left after each (lazy streams)
 //     EMU_TIMES=FILE                                 likewise a line for each record of an event with timing
@@ -49,7 +55,10 @@ struct Settings {
     // attribute of an epilogue; 0: no refusal
     int refused_epilogue = 0, refused_product = 0, refused_attribute = 0;
     std::string name;                // empty: "emulated sm_90"
-    std::string ran_file, floors_file, waits_file, times_file, comms_file;
+    std::string ran_file, floors_file, waits_file, times_file, comms_file, lives_file;
+    std::string processes, poison_file;
+    bool silent_peers = false;       // threads stand for processes: NCCL tells nobody of a rank that is
+                                     // gone, and CUDA waits for no kernel of another rank
 };
 extern Settings settings;
 

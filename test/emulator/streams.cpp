@@ -68,7 +68,8 @@ static Progress advance(Stream& s, uint64_t position) {
 // ---------------------------------------------------------------------------------------------------------
 // waiting for other threads
 
-static constexpr auto kPatience = std::chrono::milliseconds(20);
+// Ranks that are processes cannot wake each other.
+static auto patience() { return std::chrono::microseconds(settings.processes.empty() ? 20000 : 200); }
 static std::mutex waiting;
 static std::condition_variable changed;
 static uint64_t changes = 0;
@@ -96,7 +97,7 @@ static Progress attempt(Stream& s, uint64_t position) {
     p = advance(s, position);
     if (p != Progress::Blocked) return p;
     std::unique_lock lock(waiting);
-    changed.wait_for(lock, kPatience, [&] { return changes != seen; });
+    changed.wait_for(lock, patience(), [&] { return changes != seen; });
     return p;
 }
 

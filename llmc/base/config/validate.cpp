@@ -113,11 +113,13 @@ static std::string unused_setting(const Config& cfg) {
 static void check_elastic(const Config& c) {
     const ParallelConfig& p = c.parallel;
     if (!c.run.elastic) return;
-    CHECK_INPUT(p.transport == TransportKind::Auto || p.transport == TransportKind::Tcp,
-                "run.elastic = true with parallel.transport = {}: ranks come and go over tcp alone; set "
-                "parallel.transport to tcp, or run.elastic to false", p.transport.text());
-    CHECK_INPUT(std::string_view(built_device) == "cpu", "run.elastic = true: this program is built for {}, "
-                "and ranks on GPUs are not replaced in this version yet; set it to false", built_device);
+    const bool cpu = std::string_view(built_device) == "cpu";
+    const char* const way = cpu ? "tcp" : "nccl";
+    const bool chosen = p.transport == TransportKind::Auto && std::string_view(built_device) != "emulated";
+    CHECK_INPUT(chosen || p.transport.text() == std::string_view(way),
+                "run.elastic = true with parallel.transport = {}: ranks of this program, built for {}, come "
+                "and go over {} alone; set parallel.transport to {}, or run.elastic to false",
+                p.transport.text(), built_device, way, way);
     CHECK_INPUT(p.ranks > 0, "run.elastic = true needs parallel.ranks: the ranks of the job over all agents");
     CHECK_INPUT(c.run.min_ranks <= p.ranks, "run.min_ranks = {} is more than parallel.ranks = {}",
                 c.run.min_ranks, p.ranks);

@@ -7,8 +7,9 @@
 
 inline namespace guard {
 
-void leave_generation() {
+void leave_generation(bool together) {
     if (context.progress) context.progress->beats++;        // a rank that leaves a long wait does not hang
+    if (before_leaving) before_leaving(together);
     throw Lost();
 }
 

@@ -27,7 +27,10 @@ enum class DiesAt { Collective, Door, Image, Fetch };
 inline thread_local const std::function<void(DiesAt)>* may_die = nullptr;
 inline void may_die_at(DiesAt place) { if (may_die) (*may_die)(place); }
 
-[[noreturn]] void leave_generation();               // throws Lost; a heartbeat
+// Throws Lost; a heartbeat. together: all ranks leave at this place, and none of them is lost.
+[[noreturn]] void leave_generation(bool together = false);
+// Called before Lost is thrown: ends what keeps a device waiting for other ranks. null: nothing does.
+inline thread_local void (*before_leaving)(bool together) = nullptr;
 
 // Called again and again by the waits of this rank: throws Lost when the agent has stopped the generation,
 // except while an exception is under way.

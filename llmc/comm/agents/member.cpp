@@ -110,7 +110,7 @@ void Membership::close_images() {
 
 Membership::~Membership() { close_images(); }
 
-void Membership::open_images(uint64_t bytes, bool rolls_back, const std::string& head) {
+std::span<std::byte> Membership::open_images(uint64_t bytes, bool rolls_back, const std::string& head) {
     close_images();
     image_bytes_ = std::max<uint64_t>(bytes, 1);
     there_.resize(rolls_back ? kPlacesToRollBack : kPlaces, kNothing);
@@ -126,6 +126,7 @@ void Membership::open_images(uint64_t bytes, bool rolls_back, const std::string&
                               .rank = seated.rank, .bytes = image_bytes_, .file = file_,
                               .places = int32_t(there_.size())};
     agent.send(Say::Images, space, head);
+    return {images_, all};
 }
 
 std::byte* Membership::image(int64_t number, const std::array<int64_t, 2>& needs) {

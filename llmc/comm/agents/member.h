@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,8 +30,8 @@ struct Membership {
 
     // ---- images of this rank's state, of equal size, in memory that outlives this process
 
-    // Exit code 78 where there is no memory. rolls_back: for train.rollback.
-    void open_images(uint64_t bytes, bool rolls_back, const std::string& head);
+    // The memory of all. Exit code 78 where there is none. rolls_back: for train.rollback.
+    std::span<std::byte> open_images(uint64_t bytes, bool rolls_back, const std::string& head);
     // The place for an image of this number (messages.h), and with commit() the image. needs: images to keep
     // beside it. An earlier image, which neither this one nor the last one needs, is none from here on.
     std::byte* image(int64_t number, const std::array<int64_t, 2>& needs);

@@ -17,6 +17,7 @@
 #include "llmc/base/host/version.h"
 #include "llmc/comm/agents/member.h"
 #include "llmc/comm/launch/elastic.h"
+#include "llmc/comm/launch/gpu_rank.h"
 #include "llmc/comm/launch/meeting.h"
 #include "llmc/comm/mesh.h"
 #include "llmc/comm/transport/mpi.h"
@@ -32,27 +33,6 @@ inline namespace launching {
 int planned_ranks(const ParallelConfig& p) { return std::max(p.ranks, 1); }
 
 bool is_described(const Mesh& mesh) { return mesh.world.size > 1 && !mesh.world.group->transport->start; }
-
-// Runs a rank over NCCL, when the placements of the ranks are known.
-static int run_gpu_rank(const Config& cfg, RankMesh& ranks, Placements placements, const NcclId& id,
-                        const RankBody& body) {
-    const int rank = context.rank = ranks.mesh.rank;
-    const Hosts hosts = hosts_of(placements);
-    check_devices(placements, hosts);
-    bind_to_gpu(placements, hosts, rank);
-    int processors = placements[0].processors;
-    for (const Placement& s : placements) processors = std::min(processors, s.processors);
-    ranks.groups[index_of_group("shard")].all_to_all = cfg.optimizer.kind == OptimizerKind::Muon;
-    ranks.groups[index_of_group("cp")].all_to_all = cfg.parallel.cp_kind == CpKind::Heads;
-    nccl_begin(id, ranks, hosts.device[size_t(rank)],
-               nccl_blocks(mesh_shape(cfg.parallel, int(placements.size())), processors));
-    const int code = run_rank(cfg, ranks.mesh, placements, body);
-    comm::idle_barrier();               // every rank has freed its memory
-    ranks.mesh.world.barrier();
-    comm::idle_barrier();
-    nccl_end(false);
-    return code;
-}
 
 // The ranks' meshes, with a team for each axis of several ranks.
 static std::vector<std::unique_ptr<RankMesh>> thread_meshes(const Config& cfg, int ranks, bool over_nccl,
@@ -178,20 +158,12 @@ static int run_over_tcp(const Config& cfg, const RankBody& body) {
     return code;
 }
 
-// Of ranks on GPUs: each rank's placement, and rank 0's id.
-struct GpuGreeting { Placement placement; NcclId id; };
-
 static int run_gpus(const Config& cfg, const RankBody& body) {
     const int world = launcher().world, rank = launcher().rank;
     join_progress(rank, world);
-    GpuGreeting own = {};
-    own.placement = own_placement(true);
-    if (rank == 0 && own.placement.gpus) own.id = new_nccl_id();
-    Placements placements;
-    const std::vector<GpuGreeting> all = greet(own);
-    for (const GpuGreeting& g : all) placements.push_back(g.placement);
+    const std::vector<GpuGreeting> all = greet(own_greeting(rank));
     RankMesh ranks(cfg.parallel, world, rank, true);
-    const int code = run_gpu_rank(cfg, ranks, placements, all[0].id, body);
+    const int code = run_gpu_rank(cfg, ranks, placements_of(all), all[0].id, body);
     wait_for_the_end();
     leave_processes();
     return code;

@@ -1,5 +1,5 @@
 // The job's communicators, one for each axis, and memory registered with NCCL. nccl_verbs.cpp has the
-// collectives.
+// collectives, nccl_end.cpp errors and ends.
 #include "llmc/comm/transport/nccl.h"
 
 #include "llmc/base/check.h"
@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "llmc/base/context.h"
+#include "llmc/base/guard/generation.h"
 #include "llmc/comm/transport/nccl_rank.h"
 #endif
 
@@ -21,6 +22,7 @@ inline namespace transport {
 std::string nccl_library() { return {}; }
 std::vector<std::string> gpu_addresses() { return {}; }
 int fewest_processors() { return 0; }
+int gpu_in_use() { return -1; }
 NcclId new_nccl_id() { return {}; }
 void nccl_begin(const NcclId&, RankMesh&, int, const NcclBlocks&) { CHECK(false, "this build has no NCCL"); }
 void nccl_end(bool) {}
@@ -40,27 +42,6 @@ static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 1), "communicators are sp
 static_assert(sizeof(NcclId) == sizeof(ncclUniqueId));
 
 thread_local NcclRank nccl_rank;
-
-// A lost peer is no bug. A rank may see the peer's end as any of three errors: NCCL names failing sockets and
-// proxies of a peer that is gone a system error or an internal error, too.
-void nccl_check(ncclResult_t result, ncclComm_t comm, const char* what, const char* file, int line) {
-    if (result == ncclSuccess || result == ncclInProgress) [[likely]] return;
-    const bool lost = result == ncclRemoteError || result == ncclSystemError || result == ncclInternalError;
-    const char* last = ncclGetLastError(comm);
-    fatal(lost ? kExitRestart : kExitInternal, file, line, "{}: {}{}. {}", what,
-          lost ? "another rank has failed, or the network: " : "", ncclGetErrorString(result),
-          last ? last : "");
-}
-
-// Errors that come while nobody calls: a peer's end, the network's.
-static const std::function<void()> look_for_errors = [] {
-    for (const NcclLine& l : nccl_rank.lines) {
-        ncclResult_t result = ncclSuccess;
-        NCCL_CHECK(l.comm, ncclCommGetAsyncError(l.comm, &result));
-        nccl_check(result, l.comm, "NCCL", __FILE__, __LINE__);
-    }
-    if (nccl_rank.outer) (*nccl_rank.outer)();
-};
 
 // ---------------------------------------------------------------------------------------------------------
 // the job
@@ -93,40 +74,13 @@ int fewest_processors() {
     return fewest;
 }
 
+static thread_local int used_gpu = -1;
+int gpu_in_use() { return used_gpu; }
+
 NcclId new_nccl_id() {
     ncclUniqueId id;
     NCCL_CHECK(nullptr, ncclGetUniqueId(&id));
     return std::bit_cast<NcclId>(id);
-}
-
-// The rest of a failed rank ends with the process.
-static void abort_all() {
-    in_wait = nullptr;
-    for (const NcclLine& l : nccl_rank.lines) ncclCommAbort(l.comm);
-    for (Registered& r : nccl_rank.memory) r.handles.clear();
-    nccl_rank.lines.clear();
-}
-
-void nccl_end(bool failed) {
-    if (nccl_rank.lines.empty()) return;
-    if (failed) return abort_all();
-    for (const NcclLine& l : nccl_rank.lines) host_waits_for(l.stream);
-    in_wait = nccl_rank.outer;
-    for (NcclMember* m : nccl_rank.members) {
-        for (const NcclFlight& f : m->flights) CUDA_CHECK(cudaEventDestroy(f.done));
-        for (const NcclRoute& w : m->routes)
-            for (cudaEvent_t sent : w.sent) CUDA_CHECK(cudaEventDestroy(sent));
-        m->spare.insert(m->spare.end(), m->times.begin(), m->times.end());
-        for (const NcclTimes& t : m->spare)
-            for (cudaEvent_t e : {t.began, t.ended, t.needed}) CUDA_CHECK(cudaEventDestroy(e));
-    }
-    for (auto l = nccl_rank.lines.rbegin(); l != nccl_rank.lines.rend(); l++) {    // parts before the whole
-        NCCL_CHECK(l->comm, ncclCommDestroy(l->comm));
-        CUDA_CHECK(cudaEventDestroy(l->reached));
-        CUDA_CHECK(cudaStreamDestroy(l->stream));
-    }
-    CUDA_CHECK(cudaFree(nccl_rank.bounce));
-    nccl_rank = {};
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -162,6 +116,7 @@ static constexpr int kFirst = -5;                       // of priorities: CUDA t
 static ncclConfig_t config_of(const char* name, int blocks) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.maxCTAs = blocks;
+    config.blocking = own_generation ? 0 : 1;       // a thread of NCCL's for each call: where a loss needs it
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
     config.commName = name;
 #else
@@ -182,21 +137,24 @@ static NcclLine line_of(ncclComm_t comm, bool registers) {
     return l;
 }
 
-// The communicator of the ranks with the same colour, or null. Collective over `from`.
+// The communicator of the ranks with the same colour, or null. Collective over `from`. Its handle is there
+// when `from` is done; after that the part connects.
 static ncclComm_t split(const char* name, ncclComm_t from, bool within, int color, int index, int blocks) {
     ncclConfig_t config = config_of(name, blocks);
-    ncclComm_t comm = nullptr;
+    ncclComm_t& comm = nccl_rank.comms.emplace_back(nullptr);
     const Waiting wait(fmt::format("connecting {}", name).c_str(), Awaits::Ranks, start_patience());
     NCCL_CHECK(from, ncclCommSplit(from, within ? color : NCCL_SPLIT_NOCOLOR, index, &comm, &config));
+    if (comm) NCCL_CHECK(comm, ncclInProgress);
     return comm;
 }
 
 static ncclComm_t connect_all(const NcclId& id, const Place& at, int blocks) {
     ncclConfig_t config = config_of("world", blocks);
-    ncclComm_t world = nullptr;
+    ncclComm_t& world = nccl_rank.comms.emplace_back(nullptr);
     const Waiting wait("connecting world", Awaits::Ranks, start_patience());
-    NCCL_CHECK(nullptr, ncclCommInitRankConfig(&world, at.size, std::bit_cast<ncclUniqueId>(id), at.index,
-                                               &config));
+    const ncclResult_t result = ncclCommInitRankConfig(&world, at.size, std::bit_cast<ncclUniqueId>(id),
+                                                       at.index, &config);
+    NCCL_CHECK(world, result);
     return world;
 }
 
@@ -223,7 +181,7 @@ static void become_member(Group& g, const GroupRow& row, ncclComm_t comm, bool r
     NCCL_CHECK(m->comm, ncclCommUserRank(m->comm, &g.index));
     m->slices.resize(size_t(g.size));
     if (row.messages) make_routes(*m, g, ring, blocks_of_route);
-    nccl_rank.members.push_back(m.get());
+    nccl_rank.members.push_back(m);
     g.transport = &nccl_transport;
     g.state = std::move(m);
 }
@@ -233,8 +191,11 @@ void nccl_begin(const NcclId& id, RankMesh& ranks, int device, const NcclBlocks&
     CUDA_CHECK(cudaSetDevice(device));
     CHECK(cuda_device().index == device, "rank {} uses GPU {} already", ranks.mesh.rank,
           cuda_device().index);
+    used_gpu = device;
     nccl_rank = {};
     nccl_rank.together = ranks.together;
+    nccl_rank.outer = in_wait;
+    nccl_may_be_lost();
     CUDA_CHECK(cudaMalloc(&nccl_rank.bounce, kBounce));
     ncclComm_t world = nullptr;
     for (int axis = kGroups - 1; axis >= 0; axis--) {
@@ -246,7 +207,7 @@ void nccl_begin(const NcclId& id, RankMesh& ranks, int device, const NcclBlocks&
         else comm = split(g.name, world, g.size > 1, at.color, at.index, most);
         if (g.size > 1) become_member(g, group_rows[axis], comm, ranks.ring, blocks.of_route);
     }
-    nccl_rank.outer = std::exchange(in_wait, &look_for_errors);
+    in_wait = &nccl_look_for_errors;
     nccl_connect_messages(ranks);
     comm::idle_barrier();
 }

@@ -14,6 +14,7 @@ inline bool nccl_sums(const Group& g, Wire t) { return !(g.bf16_wire && t == Wir
 
 std::string nccl_library();                 // "NCCL 2.28.9"; empty: a build without NCCL
 std::vector<std::string> gpu_addresses();   // PCI bus ids of the GPUs visible to this process
+int gpu_in_use();                           // by this thread, since its first nccl_begin(); -1: none yet
 int fewest_processors();                    // streaming multiprocessors (SMs) of the smallest visible GPU
 
 // The shared part of comm::idle_barrier() of ranks that are threads, made before the ranks run. A failing

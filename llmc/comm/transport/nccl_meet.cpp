@@ -66,9 +66,7 @@ bool comm::idle_barrier() {
         nccl_end(true);
         return true;
     }
-    for (const NcclLine& l : nccl_rank.lines) host_waits_for(l.stream);
-    for (const cudaStream_t lane : cuda_device().copies) host_waits_for(lane);
-    host_waits_for(cuda_device().compute);
+    wait_for_idle_device(nccl_rank.lines);
     const uint64_t all = (t->calls++ / t->ranks + 1) * t->ranks;
     wait_until({.what = "idle_barrier", .yields = 1000, .nap = 1e-4}, [&] { return t->calls >= all; });
     return true;

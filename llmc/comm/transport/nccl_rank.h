@@ -2,6 +2,8 @@
 #pragma once
 #include <nccl.h>
 
+#include <deque>
+#include <memory>
 #include <vector>
 
 #include "llmc/base/check.h"
@@ -67,8 +69,10 @@ struct Registered {
 
 // This thread's part of the job.
 struct NcclRank {
-    std::vector<NcclMember*> members;
+    std::vector<std::shared_ptr<NcclMember>> members;
     std::vector<NcclLine> lines;        // of the members and their routes; empty: not begun
+    std::deque<ncclComm_t> comms;       // all, also while they connect; NCCL writes its handles here
+    std::vector<NcclLine> ended_lines;  // of communicators that are destroyed or aborted
     std::vector<Registered> memory;
     std::byte* bounce = nullptr;        // kBounce bytes of the device, for collectives on host memory
     std::shared_ptr<Together> together;
@@ -84,7 +88,14 @@ NcclTimes nccl_began(NcclMember& m, uint64_t ticket);   // records the start of 
 void nccl_needed(NcclMember& m, const NcclTimes& t);    // records the start of the compute stream's wait
 void nccl_look_at_times(Group& g);                      // Transport::look_at_times
 
+// Waits until the last call of a nonblocking communicator is done; null: of every one. A lost peer is no bug:
+// it ends the generation, or the job with exit code 75.
 void nccl_check(ncclResult_t result, ncclComm_t comm, const char* what, const char* file, int line);
+// The look of every wait of this rank: errors that come while nobody calls, then what was looked for before.
+extern const std::function<void()> nccl_look_for_errors;
+void wait_for_idle_device(const std::vector<NcclLine>& lines);      // streams of the lines, and the ops'
+// From here on a Lost of this rank aborts its communicators.
+void nccl_may_be_lost();
 
 }  // namespace transport
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <set>
 #include <unordered_map>
 
 #include "llmc/base/check.h"
@@ -70,6 +71,7 @@ Placement own_placement(bool with_gpus) {
         if (s.gpus < Placement::kMostGpus)
             address.copy(s.address[s.gpus++], sizeof s.address[0] - 1);
     if (s.gpus) s.processors = fewest_processors();
+    if (with_gpus) s.held = gpu_in_use() + 1;
     return s;
 }
 
@@ -80,6 +82,8 @@ Hosts hosts_of(const Placements& placements) {
     Hosts all;
     std::unordered_map<std::string, int> number;            // of a host
     std::unordered_map<std::string, int> ranks;             // of a host that see the same GPUs
+    std::unordered_map<std::string, std::set<int>> held;    // GPUs of processes that live on (run.elastic)
+    std::unordered_map<std::string, int> next;              // GPU of the next rank with that list
     std::vector<std::string> lists;
     for (const Placement& s : placements) {
         placements_compared++;
@@ -91,13 +95,20 @@ Hosts hosts_of(const Placements& placements) {
         for (int i = 0; i < s.gpus; i++) list += std::string("\n") + s.address[i];
         const int before = ranks[list]++;
         h.own_lists = h.own_lists || before < h.ranks;
+        if (s.held) held[list].insert(s.held - 1);
         h.ranks++;
         CPU_OR(&h.cores, &h.cores, &s.cores);
         all.of_rank.push_back(host);
-        all.device.push_back(s.gpus == 1 ? 0 : before);
         lists.push_back(list);
     }
-    for (const std::string& list : lists) all.sharing.push_back(ranks[list]);
+    for (size_t r = 0; r < placements.size(); r++) {
+        const Placement& s = placements[r];
+        all.sharing.push_back(ranks[lists[r]]);
+        int& gpu = next[lists[r]];
+        while (!s.held && held[lists[r]].contains(gpu)) gpu++;
+        const int own = s.held ? s.held - 1 : gpu++;
+        all.device.push_back(s.gpus == 1 ? 0 : own);
+    }
     return all;
 }
 

@@ -22,6 +22,7 @@ struct Placement {
     cpu_set_t cores;
     int host_cores;                 // cores that the launcher can give to the host's ranks; 0: unknown
     int gpus;                       // visible to the rank; 0 in a CPU run
+    int held;                       // 1 + number of the GPU that this process uses already; 0: none
     int processors;                 // streaming multiprocessors (SMs) of the smallest visible GPU
     uint64_t shared_memory;         // bytes of /dev/shm; 0: unknown
     char address[kMostGpus][16];    // of the GPUs, on the bus

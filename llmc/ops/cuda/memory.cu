@@ -107,7 +107,7 @@ static void copy_async(void* to, const void* from, size_t bytes, cudaMemcpyKind 
 static size_t whole_pages(size_t bytes) { return (std::max(bytes, size_t(1)) + 4095) / 4096 * 4096; }
 
 static void check_host_memory(bool there, size_t bytes, const char* why) {
-    CHECK_INPUT(there, "no memory of the host for {:.2f} GB of offloaded tensors and snapshots: {}",
+    CHECK_INPUT(there, "no memory of the host for {:.2f} GB of offloaded tensors, snapshots and images: {}",
                 double(bytes) / 1e9, why);
 }
 
@@ -126,19 +126,31 @@ void* host_allocate(size_t bytes) {
     if (head < unit) munmap(start + size, unit - head);
     in_spans(start, start, size, unit, [=](size_t at, size_t n) {
         memset(start + at, 0, n);
+        beat();
+    });
+    pin(start, bytes);
+    return start;
+}
+
+void pin(void* p, size_t bytes) {
+    std::byte* const start = static_cast<std::byte*>(p);
+    in_spans(p, p, whole_pages(bytes), cuda_device().pinned_at_once, [=](size_t at, size_t n) {
         const cudaError_t error = cudaHostRegister(start + at, n, cudaHostRegisterDefault);
         check_host_memory(error == cudaSuccess, bytes, cudaGetErrorString(error));
         beat();
     });
-    return start;
 }
 
-void host_free(void* p, size_t bytes) {
+void unpin(void* p, size_t bytes) {
     std::byte* const start = static_cast<std::byte*>(p);
     in_spans(p, p, whole_pages(bytes), cuda_device().pinned_at_once, [=](size_t at, size_t) {
         CUDA_CHECK(cudaHostUnregister(start + at));
         beat();
     });
+}
+
+void host_free(void* p, size_t bytes) {
+    unpin(p, bytes);
     munmap(p, whole_pages(bytes));
 }
 

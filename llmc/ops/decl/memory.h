@@ -23,6 +23,9 @@ void open_device();
 // Host memory for fast copies by the device.
 void* host_allocate(size_t bytes);
 void host_free(void* p, size_t bytes);
+// The same for memory that lies in whole pages already; until unpin(), which frees nothing.
+void pin(void* p, size_t bytes);
+void unpin(void* p, size_t bytes);
 
 // Copies between the host and the device, beside the ops. Each direction is a lane: the copies of a lane
 // follow each other, and the lanes run beside each other. A copy starts when earlier ops are complete.

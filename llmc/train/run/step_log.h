@@ -3,6 +3,7 @@
 #pragma once
 #include <deque>
 
+#include "llmc/base/guard/generation.h"
 #include "llmc/comm/stragglers.h"
 #include "llmc/train/log/traffic.h"
 #include "llmc/train/log/log.h"
@@ -37,8 +38,9 @@ struct StepLog {
     // Moves `state` on by a step. After a step too many in trouble, restores an image, and moves the loader
     // past the data of the trouble. Steps that began meanwhile leave no trace. All ranks together.
     void advance(Loader* loader);      // null: the run does not train
-    // write()'s `left` for a running step: 1 on a GPU, 0 where the device is the host.
-    static size_t late() { return ops::reached_by_host() ? 0 : 1; }
+    // write()'s `left` for a running step: 1 on a GPU; 0 where the device is the host, or with run.elastic:
+    // an image waits for its step, and follows the step's row.
+    static size_t late() { return ops::reached_by_host() || own_generation ? 0 : 1; }
 
 private:
     // sample: the loader's position after the step.

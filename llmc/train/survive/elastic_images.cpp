@@ -15,7 +15,12 @@ void ElasticImages::open() {
         at_.push_back(bytes);
         bytes += p.bytes();
     }
-    member()->open_images(bytes, cfg_.train.rollback.every > 0, packed(head));
+    memory_ = member()->open_images(bytes, cfg_.train.rollback.every > 0, packed(head));
+    ops::pin(memory_.data(), memory_.size());
+}
+
+ElasticImages::~ElasticImages() {
+    if (!memory_.empty()) ops::unpin(memory_.data(), memory_.size());
 }
 
 RunState ElasticImages::load_or_init(const std::optional<Origin>& origin, const Contents& contents) {
@@ -50,7 +55,8 @@ void ElasticImages::put(const RunState& state, int64_t number, const std::array<
     const auto data = checkpoint_.share.data(checkpoint_.shards);
     for (size_t i = 0; i < data.size(); i++)
         ops::start_copy_to_host(to + at_[i], data[i].data(), data[i].size());
-    ops::finish_copies();
+    ops::mark_copies(ticket_, CopyLane::ToHost);
+    ops::host_awaits_copies(ticket_);
     member()->commit(checkpoint_.state_text(state));
     numbers_[state.step] = number;
 }
@@ -58,7 +64,7 @@ void ElasticImages::put(const RunState& state, int64_t number, const std::array<
 void ElasticImages::keep(const RunState& state, bool leaves) {
     if (!member()) return;
     put(state, ++last_, needs(state.step));
-    if (leaves) leave_generation();
+    if (leaves) leave_generation(true);
 }
 
 void ElasticImages::await_safe() const {

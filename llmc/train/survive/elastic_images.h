@@ -10,6 +10,7 @@
 // first: training goes back to the same image as a run that lost no rank.
 #pragma once
 #include <map>
+#include <span>
 
 #include "llmc/train/save/checkpoint.h"
 
@@ -18,6 +19,8 @@ namespace PRECISION::inline survive {
 struct ElasticImages {
     // Without run.elastic nothing is kept.
     ElasticImages(const Config& cfg, Checkpoint& checkpoint) : cfg_(cfg), checkpoint_(checkpoint) {}
+    ElasticImages(const ElasticImages&) = delete;
+    ~ElasticImages();
 
     // Checkpoint's load_or_init(), and the images of train.rollback that belong to the origin.
     RunState load_or_init(const std::optional<Origin>& origin, const Contents& contents);
@@ -32,6 +35,8 @@ private:
     const Config& cfg_;
     Checkpoint& checkpoint_;
     std::vector<uint64_t> at_;              // of each piece
+    std::span<std::byte> memory_;           // of all images; pinned, so that a copy keeps no host
+    ops::CopyTicket ticket_;
     int64_t last_ = -1;                     // number of the last image
     std::map<int64_t, int64_t> numbers_;    // of the newest image of a step
     void open();

@@ -48,7 +48,7 @@ TEST(a_lease_is_rehearsed_whole) {
            ran.out.c_str());
     if (!results.is_object()) return;
     const std::pair<const char*, size_t> wanted[] = {
-        {"ptx", 22}, {"ops", 1}, {"fixture", 2}, {"processes", 10}, {"step", 1}, {"models", 3}, {"modern", 3},
+        {"ptx", 22}, {"ops", 1}, {"fixture", 2}, {"processes", 11}, {"step", 1}, {"models", 3}, {"modern", 3},
         {"kernels", 40}, {"fp8", 2}, {"sanitizer", 2}, {"torch", 1}};
     EXPECT(results["parts"].size() == std::size(wanted), "%s", results.dump().c_str());
     for (size_t i = 0; i < std::min(results["parts"].size(), std::size(wanted)); i++) {
@@ -102,10 +102,11 @@ TEST(processes_lose_a_rank_and_go_on) {
     if (!has(test::run("./train_gpt --version").out, "Open MPI")) return test::skip("no MPI");
     const std::string bin = made("process_bin");
     for (const char* program : {"train_gpt", "tokenize"}) link_to(program, bin);
-    const Ran ran = processes(bin, made("process_work"), "zero3 resumed killed");
+    const Ran ran = processes(bin, made("process_work"), "zero3 resumed elastic killed");
     EXPECT(ran.code == 0, "exit %d: %s%s", ran.code, ran.out.c_str(), ran.err.c_str());
     for (const char* row : {"{\"mesh\": \"zero3\", \"ranks\": 4", "{\"mesh\": \"resumed\", \"ranks\": 2",
-                            "{\"lost_rank\": 1", "{\"mesh\": \"continued\", \"ranks\": 2"})
+                            "{\"mesh\": \"elastic\", \"ranks\": 2", "{\"lost_rank\": 1",
+                            "{\"mesh\": \"continued\", \"ranks\": 2"})
         EXPECT(has(ran.out, row), "no %s in %s", row, ran.out.c_str());
     EXPECT(!has(ran.out, "\"equal\": false"), "%s", ran.out.c_str());
 }
