@@ -153,7 +153,7 @@ TEST(an_order_names_each_axis_of_several_ranks_once) {
     for (const auto& [order, tp, words] : wrong) {
         const std::string text = mistake(order, tp, 4);
         EXPECT(text.find(std::string("parallel.order = ") + order) == 0 && text.find(words) != text.npos &&
-               text.find("as in tp,pp,dp") != text.npos, "%s: '%s'", order, text.c_str());
+               text.find("as in tp,cp,pp,dp") != text.npos, "%s: '%s'", order, text.c_str());
     }
 }
 
