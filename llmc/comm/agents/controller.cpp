@@ -56,6 +56,7 @@ void Controller::adopt(const GroupPlan& last) {
     if (state != State::Taking || last.head.generation <= generation) return;
     generation = last.head.generation;
     seats_ = last.seats;
+    begun_ = {generation, last.head.step};
     losses_.clear();
 }
 
@@ -219,7 +220,7 @@ void Controller::plan(int world, double now) {
     static constexpr int kMost = 5;             // plans from one step: what kills its ranks is not chance
     std::map<int64_t, std::vector<Held>> held;
     for (const auto& [number, agent] : agents_) held[number] = agent.held;
-    const Restorable from = newest_images(held);
+    const Restorable from = newest_images(held, begun_);
     if (!rules.may_plan()) return;
     stuck_ = from.step == stuck_at_ && !losses_.empty() ? stuck_ + 1 : 0;
     stuck_at_ = from.step;
@@ -241,6 +242,7 @@ void Controller::plan(int world, double now) {
                            .seconds = lost_at_ < 0 ? -1 : now - lost_at_, .world = world,
                            .images = int32_t(sources.size()), .losses = int32_t(losses_.size()),
                            .epoch = rules.epoch};
+    begun_ = {generation, from.step};
     state = State::Forming;
     plan_bytes_ = to_bytes({head, seats_, sources, losses_});
     tell(Say::Plan, plan_bytes_);

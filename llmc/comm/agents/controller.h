@@ -34,6 +34,10 @@ struct ControllerRules {
     double silence = 10;                        // seconds without a word that count as a lost agent
 };
 
+// The last plan: its ranks have cut the rows behind its step. Images behind that step, of earlier
+// generations, count no more: agents that were away come back with them.
+struct Begun { int64_t generation = 0, step = -1; };
+
 struct Controller {
     enum class State { Taking, Gathering, Stopping, Forming, Running, Ended };
 
@@ -70,6 +74,7 @@ private:
     std::vector<LostRank> losses_;                  // since the last plan
     double lost_at_ = -1, waits_since_ = 0, looked_ = 0;
     bool broken_ = false;                       // while Taking: ranks of the run wait for a plan
+    Begun begun_;                               // with the last plan
     int64_t stuck_at_ = -2;                     // step of the images of the last plans
     int stuck_ = 0;                             // plans from that step in a row
 
@@ -102,6 +107,6 @@ struct Restorable {
     int64_t step = -1, generation = 0;
     std::vector<int64_t> holders;                   // an agent for each rank
 };
-Restorable newest_images(const std::map<int64_t, std::vector<Held>>& held);
+Restorable newest_images(const std::map<int64_t, std::vector<Held>>& held, Begun last = {});
 
 }  // namespace agents

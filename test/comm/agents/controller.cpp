@@ -166,4 +166,8 @@ TEST(images_count_where_all_ranks_have_kept_them) {
     EXPECT(r.step == 8 && r.generation == 2 && r.holders == (vector<int64_t>{1, 2}), "step %ld",
            long(r.step));
     EXPECT(newest_images({{1, {{2, 8, 2, 0}}}}).step == -1, "half of an image");
+    // the agent with images of generation 2 was away when generation 3 went on from step 5
+    const map<int64_t, vector<Held>> back = {{1, {{2, 8, 1, 0}, {2, 5, 1, 0}}}, {2, {{3, 6, 1, 0}}}};
+    EXPECT(newest_images(back, {3, 5}).generation == 3, "rows behind step 5 are gone");
+    EXPECT(newest_images({{1, {{2, 8, 1, 0}, {2, 5, 1, 0}}}}, {3, 5}).step == 5, "not the step of the plan");
 }
