@@ -24,6 +24,7 @@ struct AgentJob {
     int plans = 0, leaves = 0;
     bool has_lease = true;
     std::set<size_t> moves;                 // ranks that may leave an agent that lives
+    int64_t passed = INT64_MAX;             // images beyond may have wrong bits
     std::set<int> silent;                       // ranks that open no door
     int64_t deaf = 0;                           // an agent that does not answer Stop
     std::string went;                           // doors of the last Go
@@ -102,7 +103,7 @@ struct AgentJob {
         int64_t newest = -1;
         for (const auto& [id, host] : hosts)
             for (const Held& h : host.held)
-                if (h.step > newest && whole(h)) newest = h.step;
+                if (h.step > newest && h.step <= passed && whole(h)) newest = h.step;
         EXPECT(next.head.step == newest, "from step %ld, not %ld", long(next.head.step), long(newest));
         for (int r = 0; r < next.head.images; r++) {
             const std::string address = word_text(next.sources[size_t(r)].address);

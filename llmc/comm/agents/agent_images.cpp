@@ -31,7 +31,8 @@ void Agent::hear_rank(size_t slot, const Message& m) {
             else buddy.add(s);
             break;
         }
-        case Say::Slow: tell_controller(Say::Slow, m.bytes); break;
+        case Say::Slow:
+        case Say::Corrupt: tell_controller(m.kind, m.bytes); break;
         case Say::Finished:
             r.finished = true;
             tell_controller(Say::Finished, m.bytes);

@@ -95,7 +95,7 @@ void Agent::say_hello() {
     set_word(h.address, address);
     h.id = id;
     h.generation = plan.head.generation;
-    h.slots = int32_t(ranks.size());
+    h.slots = aside ? 0 : int32_t(ranks.size());
     h.port = port;
     if (controller) {
         controller->joins(id, h, seconds_now());

@@ -51,6 +51,7 @@ struct Agent {
     std::string plan_bytes;
     int64_t stopping = 0;                   // generation that is being stopped; 0: none
     double stopping_since = 0;
+    bool aside = false;                     // its bits were wrong: it has no slots any more
     bool stops = false;                     // and the controller has not heard that it is
     std::vector<bool> due;                  // by slot: the plan has to reach the rank
     double told_to_end = 0;                 // when, by a signal; 0: not told

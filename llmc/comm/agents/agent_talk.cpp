@@ -32,6 +32,8 @@ void Agent::obey(const Message& m) {
             for (const RankProcess& r : ranks)
                 if (r.page) r.page->leaves = m.head<Generation>().generation;
             break;
+        case Say::Aside: aside = true; break;
+        case Say::Forget: images.forget(m.head<ImageBound>()); break;
         case Say::Plan: follow(m); break;
         case Say::Go:
             went = m.head<Generation>().generation;

@@ -109,6 +109,7 @@ void Controller::hears(int64_t agent, const Message& m, double now) {
         case Say::Safe: return safe(m);
         case Say::Finished: return finish(m);
         case Say::Slow: return slow(m, now);
+        case Say::Corrupt: return corrupt(m, now);
         case Say::Broken: {
             const int64_t of = m.head<Generation>().generation;
             if (state == State::Taking) broken_ |= of >= generation;
@@ -200,7 +201,7 @@ void Controller::seat(int world) {
     std::vector<Seat> next(size_t(world), Seat{.agent = -1, .slot = 0, .host = {}, .address = {}});
     for (int r = 0; r < std::min(world, world_now()); r++) {
         const Seat& was = seats_[size_t(r)];
-        if (!agents_.contains(was.agent) || aside_.contains({was.agent, was.slot})) continue;
+        if (!may_sit(was)) continue;
         next[size_t(r)] = was;
         used[was.agent].insert(was.slot);
     }
@@ -218,9 +219,7 @@ void Controller::seat(int world) {
 
 void Controller::plan(int world, double now) {
     static constexpr int kMost = 5;             // plans from one step: what kills its ranks is not chance
-    std::map<int64_t, std::vector<Held>> held;
-    for (const auto& [number, agent] : agents_) held[number] = agent.held;
-    const Restorable from = newest_images(held, begun_);
+    const Restorable from = restorable();
     if (!rules.may_plan()) return;
     stuck_ = from.step == stuck_at_ && !losses_.empty() ? stuck_ + 1 : 0;
     stuck_at_ = from.step;
@@ -261,9 +260,10 @@ void Controller::note_buddies() {
     };
     for (const auto& [number, agent] : agents_) {
         int64_t best = -1;
-        for (const auto& [other, unused] : agents_)
-            if (other != number && (best < 0 || rank_of(other, agent, number) < rank_of(best, agent, number)))
-                best = other;
+        for (const auto& [other, its] : agents_) {
+            if (other == number || its.hello.slots <= 0) continue;
+            if (best < 0 || rank_of(other, agent, number) < rank_of(best, agent, number)) best = other;
+        }
         Source to = {};
         if (best >= 0) to = {agents_.at(best).hello.address, agents_.at(best).hello.port, 0};
         say(number, Say::Buddy, bytes_of(to));

@@ -11,7 +11,7 @@
 // Ranks keep their numbers where they live; a lost rank's number goes to a free slot, of its own agent first.
 // Without a slot for each rank the job shrinks to the most ranks that fit the mesh, not below run.min_ranks;
 // when slots are there again it grows after the step that it computes. A rank that is slow moves to another
-// slot likewise, where one is free.
+// slot likewise, where one is free. An agent whose rank had other bits than its replicas loses its slots.
 #pragma once
 #include <functional>
 #include <map>
@@ -37,6 +37,14 @@ struct ControllerRules {
 // The last plan: its ranks have cut the rows behind its step. Images behind that step, of earlier
 // generations, count no more: agents that were away come back with them.
 struct Begun { int64_t generation = 0, step = -1; };
+
+// The step and the generation of the newest images of which every rank's is held, and by whom. images of the
+// same step: of the newest generation. step -1: there are none.
+struct Restorable {
+    int64_t step = -1, generation = 0;
+    std::vector<int64_t> holders;                   // an agent for each rank
+};
+Restorable newest_images(const std::map<int64_t, std::vector<Held>>& held, Begun last = {});
 
 struct Controller {
     enum class State { Taking, Gathering, Stopping, Forming, Running, Ended };
@@ -71,6 +79,7 @@ private:
     std::map<int, double> slow_;                // ranks, and how many times slower than the median
     using Slot = std::pair<int64_t, int64_t>;   // of an agent
     std::set<Slot> aside_;                      // of slow ranks: taken where no other slot is left
+    std::vector<ImageBound> bounds_;            // of images that are restored: replicas differed then
     std::vector<LostRank> losses_;                  // since the last plan
     double lost_at_ = -1, waits_since_ = 0, looked_ = 0;
     bool broken_ = false;                       // while Taking: ranks of the run wait for a plan
@@ -97,16 +106,11 @@ private:
     void slow(const Message& m, double now);
     void replace_slow(double now);
     int free_slots() const;
+    void corrupt(const Message& m, double now);
+    Restorable restorable() const;
+    bool may_sit(const Seat& seat) const;
     void take_over(double now);
     void adopt(const GroupPlan& last);
 };
-
-// The step and the generation of the newest images of which every rank's is held, and by whom. images of the
-// same step: of the newest generation. step -1: there are none.
-struct Restorable {
-    int64_t step = -1, generation = 0;
-    std::vector<int64_t> holders;                   // an agent for each rank
-};
-Restorable newest_images(const std::map<int64_t, std::vector<Held>>& held, Begun last = {});
 
 }  // namespace agents

@@ -94,11 +94,15 @@ void ImageStore::forget_torn(const ImageStep& s) {
     if (has_place(i, s.place) && i->images[size_t(s.place)].step != s.step) i->images[size_t(s.place)] = {};
 }
 
+static bool within(const std::vector<ImageBound>& bounds, int64_t generation, int64_t step) {
+    return std::ranges::all_of(bounds, [&](const ImageBound& b) { return b.holds(generation, step); });
+}
+
 std::vector<Held> ImageStore::held() const {
     std::vector<Held> all;
     for (const auto& [key, of_rank] : images_)
         for (const auto& image : of_rank->images)
-            if (of_rank->counts(image))
+            if (of_rank->counts(image) && within(bounds_, key.first, image.step))
                 all.push_back({key.first, image.step, of_rank->space.world, int32_t(key.second)});
     return all;
 }

@@ -54,8 +54,11 @@ struct ImageStore {
     // Of a plan: what ranks have kept between the images that they restore and their own, nobody restores.
     void drop_between(int64_t from, int64_t generation);
     size_t size() const { return images_.size(); }      // ranks of all generations
+    // Images beyond the bound restore nothing, those that come later included.
+    void forget(const ImageBound& bound) { bounds_.push_back(bound); }
 
 private:
+    std::vector<ImageBound> bounds_;
     std::map<std::pair<int64_t, int>, std::unique_ptr<RankImages>> images_;     // by generation and rank
 };
 

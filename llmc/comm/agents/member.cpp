@@ -96,6 +96,13 @@ void Membership::report_slow(double factor) {
     agent.send(Say::Slow, SlowRank{plan.head.generation, seated.rank, 0, factor});
 }
 
+void Membership::report_corrupt(int rank, bool sure, bool passed, const std::string& what) {
+    constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
+    CorruptRank c = {{plan.head.generation, passed ? passed_.step : kAll}, rank, sure, {}};
+    set_word(c.what, what);
+    agent.send(Say::Corrupt, c);
+}
+
 // ---------------------------------------------------------------------------------------------------------
 // images
 
@@ -105,15 +112,15 @@ void Membership::close_images() {
     images_ = nullptr;
     file_ = -1;
     there_.clear();
-    last_ = kNothing;
+    last_ = passed_ = kNothing;
 }
 
 Membership::~Membership() { close_images(); }
 
-std::span<std::byte> Membership::open_images(uint64_t bytes, bool rolls_back, const std::string& head) {
+std::span<std::byte> Membership::open_images(uint64_t bytes, int places, const std::string& head) {
     close_images();
     image_bytes_ = std::max<uint64_t>(bytes, 1);
-    there_.resize(rolls_back ? kPlacesToRollBack : kPlaces, kNothing);
+    there_.resize(size_t(places), kNothing);
     const size_t all = there_.size() * image_bytes_;
     file_ = memfd_create("train_gpt images", MFD_CLOEXEC);
     void* memory = MAP_FAILED;
@@ -131,9 +138,12 @@ std::span<std::byte> Membership::open_images(uint64_t bytes, bool rolls_back, co
 
 std::byte* Membership::image(int64_t number, const std::array<int64_t, 2>& needs) {
     next_ = {plan.head.generation, number, seated.rank, -1, needs};
+    const auto keeps = [](const ImageStep& s, int64_t step) {
+        return step == s.step || step == s.needs[0] || step == s.needs[1];
+    };
     // what the next image needs is the last one, or was needed by it
     const auto place = std::ranges::find_if(there_, [&](const ImageStep& s) {
-        return s.step < 0 || (s.step != last_.step && s.step != last_.needs[0] && s.step != last_.needs[1]);
+        return s.step < 0 || (!keeps(last_, s.step) && !keeps(passed_, s.step));
     });
     CHECK(place != there_.end(), "run.elastic: no place for an image");
     next_.place = int32_t(place - there_.begin());

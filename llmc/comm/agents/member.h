@@ -21,6 +21,9 @@ struct Membership {
     std::vector<std::string> exchange_doors(const std::string& own);
     void finish(int code);
     void report_slow(double factor);
+    // A rank's bits differ, from a majority (sure) or from each other. The agents put aside what is at fault,
+    // or end the job; every rank reports. passed: only images up to note_passed() are to be restored.
+    void report_corrupt(int rank, bool sure, bool passed, const std::string& what);
 
     // Of rank 0, before it changes files of the run. Throws Lost where the ranks of a later plan have them.
     void claim_files(const std::string& run_dir) const;
@@ -30,12 +33,14 @@ struct Membership {
 
     // ---- images of this rank's state, of equal size, in memory that outlives this process
 
-    // The memory of all. Exit code 78 where there is none. rolls_back: for train.rollback.
-    std::span<std::byte> open_images(uint64_t bytes, bool rolls_back, const std::string& head);
+    // The memory of all. Exit code 78 where there is none. places: image_places().
+    std::span<std::byte> open_images(uint64_t bytes, int places, const std::string& head);
     // The place for an image of this number (messages.h), and with commit() the image. needs: images to keep
     // beside it. An earlier image, which neither this one nor the last one needs, is none from here on.
     std::byte* image(int64_t number, const std::array<int64_t, 2>& needs);
     void commit(const std::string& state);
+    // The last image passed a comparison of the replicas: it is kept until another one does.
+    void note_passed() { passed_ = last_; }
     // Until the last commit survives the loss of this node. Throws Lost where the agent is silent.
     void await_safe();
 
@@ -46,7 +51,7 @@ private:
     uint64_t image_bytes_ = 0;
     int file_ = -1;
     std::vector<ImageStep> there_;              // by place
-    ImageStep next_ = {}, last_ = {};           // being written; committed
+    ImageStep next_ = {}, last_ = {}, passed_ = {};         // being written; committed; compared
     void close_images();
 };
 

@@ -20,10 +20,13 @@ enum class Say : uint32_t {
     Safe,           // of a rank: DoorOf: its first image lies where a lost node leaves it
     Finished,       // of a rank: Finish
     Slow,           // of a rank: SlowRank
+    Corrupt,        // of a rank: CorruptRank
     Beat,           // Generation
     // the controller to an agent
     Refused,        // a text: why the agent may not join
     Stop,           // Generation: it is over
+    Aside,          // no rank runs there any more: its replicas have other bits
+    Forget,         // ImageBound: later images restore nothing
     Leave,          // Generation: it ends after the step that its ranks compute
     Plan,           // PlanHead, then lists of Seat, Source, LostRank. The agent passes it on behind a Seated
     Go,             // Generation, then all doors, each behind its length
@@ -66,7 +69,8 @@ struct LostRank {
     int64_t generation;
     int32_t rank, code;                         // code: exit code that the job ends with; 0: it goes on
     Word host;
-    Cause cause;
+    Cause cause;                                // of a corrupt rank: what differs
+    bool corrupt = false;
 };
 struct DoorOf {
     int64_t generation;
@@ -80,6 +84,17 @@ struct SlowRank {
     int64_t generation;
     int32_t rank, unused;
     double factor;                              // of its own time to the median's (comm/stragglers.h)
+};
+struct ImageBound {                             // of images of the generation, and of those before
+    int64_t generation, step;
+    bool holds(int64_t of_generation, int64_t of_step) const {
+        return of_generation > generation || of_step <= step;
+    }
+};
+struct CorruptRank {
+    ImageBound bound;                           // images that passed a comparison
+    int32_t rank, sure;                         // sure: a majority has other bits
+    Cause what;
 };
 struct Seat {                                   // of a rank
     int64_t agent, slot;
@@ -115,7 +130,12 @@ struct ImageStep {
     std::array<int64_t, 2> needs;
 };
 inline constexpr int64_t kNoImage = -1, kNeverRestored = -2;    // the latter: only others need this image
-inline constexpr int kPlaces = 2, kPlacesToRollBack = 4;        // of images of a rank
+// Places for images of a rank: the last and the next one, two that each needs, and one that has passed a
+// comparison (run.check_every) with those that it needs.
+constexpr int image_places(bool rolls_back, bool compares) {
+    const int needed = rolls_back ? 2 : 0;
+    return 2 + needed + (compares ? 1 + needed : 0);
+}
 inline constexpr std::array<int64_t, 2> kNeedsNone = {kNoImage, kNoImage};
 struct ImagePart {
     int64_t generation, step;

@@ -16,9 +16,12 @@ void RunLog::regroup(int64_t step) {
     const GroupPlan& plan = member()->plan;
     regroup_ = {.from = step, .lost_at = start_ - std::max(0.0, plan.head.seconds), .pending = true};
     for (const LostRank& l : plan.losses) {
-        write(JsonLine("lost").add("step", step).add("rank", l.rank).add("host", word_text(l.host))
-                  .add("cause", word_text(l.cause)).str());
-        print_event("lost", fmt::format("rank {} on {} {}", l.rank, word_text(l.host), word_text(l.cause)));
+        const std::string host = word_text(l.host), what = word_text(l.cause);
+        const std::string cause = l.corrupt ? "had other bits than its replicas: " + what : what;
+        if (l.corrupt) corrupt(step, l.rank, host, what);
+        write(JsonLine("lost").add("step", step).add("rank", l.rank).add("host", host).add("cause", cause)
+                  .str());
+        print_event("lost", fmt::format("rank {} on {} {}", l.rank, host, cause));
     }
     fflush(stdout);
 }

@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <array>
 
+#include "llmc/base/guard/generation.h"
 #include "llmc/base/host/machine.h"
 #include "llmc/base/terminal.h"
+#include "llmc/comm/agents/member.h"
 #include "llmc/train/replicas/state_hashes.h"
 
 namespace PRECISION::inline runs {
+
+static constexpr const char* kComparesState = "run.check_every";
 
 Integrity::Integrity(const Config& c, Model& m, const Dataset& set, Checkpoint& saves, StepLog& log)
     : cfg(c.run), model(m), train(set), checkpoint(saves), steps(log), state(log.state),
@@ -45,7 +49,8 @@ void Integrity::compare_state() {
     if (world.size == 1) return;
     world.all_gather(&all[0].group, &mine[0].group, 2 * mine.size());
     if (const Suspects s = compare(all, mine.size()); s.any())
-        end(s, name_of_copies(model.shards, s.kind), "run.check_every");
+        end(s, name_of_copies(model.shards, s.kind), kComparesState);
+    if (member()) member()->note_passed();
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -80,16 +85,33 @@ static std::string text_of_ranks(const std::vector<int>& ranks, const std::vecto
     return text;
 }
 
+// The agents go on without the host at fault, or end the job. Images behind the last comparison that passed
+// may have the wrong bits as well; where a rank computes wrong numbers, the state before the step has not.
+void Integrity::put_aside(const Suspects& s, const std::string& ranks, const std::string& what,
+                          const char* found_by) {
+    const bool of_state = found_by == kComparesState;
+    const char* const differ = s.sure ? "other bits than its replicas" : "bits differ, and any may be right";
+    if (model.mesh.rank == 0)
+        warning("silent data corruption, found after step {} by {}: {} of {}: {}{}", state.step, found_by,
+                what, ranks, differ, s.sure && of_state ? "; training goes back to where they agreed" : "");
+    checkpoint.finish();                    // of replicas that agreed
+    model.mesh.world.barrier();
+    for (const int rank : s.ranks)
+        member()->report_corrupt(rank, s.sure, of_state, fmt::format("{}, by {}", what, found_by));
+    leave_generation();
+}
+
 void Integrity::end(const Suspects& s, const std::string& what, const char* found_by) {
     steps.write();
     const std::vector<Place> places = places_of_ranks(model.mesh.world);
     std::string hosts;
     for (const int rank : s.ranks) {
         const std::string host = places[size_t(rank)].host.data();
-        if (s.sure) steps.log.corrupt(state.step, rank, host, what);
+        if (s.sure && !member()) steps.log.corrupt(state.step, rank, host, what);
         else if (hosts.find(host) == hosts.npos) hosts += (hosts.empty() ? "" : ", ") + host;
     }
     if (!s.sure) steps.log.corrupt(state.step, -1, hosts, what);
+    if (member()) put_aside(s, text_of_ranks(s.ranks, places), what, found_by);
     checkpoint.finish();                    // of replicas that agreed
     model.mesh.world.barrier();             // the row is there before any rank ends the job
     const std::string from = checkpoint.newest.empty() ? "its beginning" : for_terminal(checkpoint.newest);

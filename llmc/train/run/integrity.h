@@ -6,7 +6,8 @@
 //     run.replay_every    all replicas compute the first micro-batch of one rank again, the ranks in turn
 //
 // Where they differ, the run ends with exit code 75, and saves nothing: a checkpoint that is there was of
-// replicas that agreed. Nothing here changes a bit of the training.
+// replicas that agreed. With run.elastic the agents put aside the host at fault, where a majority says which,
+// and training goes on from the newest state that passed. Nothing here changes a bit of the training.
 #pragma once
 #include "llmc/train/replicas/replay.h"
 #include "llmc/train/run/step_log.h"
@@ -26,6 +27,8 @@ private:
     bool due(int64_t every) const { return every > 0 && (state.step + 1) % every == 0; }
     void replay();
     void compare_state();
+    [[noreturn]] void put_aside(const Suspects& s, const std::string& ranks, const std::string& what,
+                                const char* found_by);
     [[noreturn]] void end(const Suspects& s, const std::string& what, const char* found_by);
 
     const RunConfig& cfg;

@@ -168,8 +168,9 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
     program_bytes = bytes_of_program(*this, cfg);
     nccl_bytes = bytes_of_nccl(cfg, mesh);
     // of this rank, and as many of a rank of another agent
-    const uint64_t places = 2 * uint64_t(cfg.train.rollback.every ? kPlacesToRollBack : kPlaces);
-    if (cfg.run.elastic && cfg.train.steps > 0) image_bytes = places * share_to_save(shards).bytes;
+    const int places = image_places(cfg.train.rollback.every > 0, cfg.run.check_every > 0);
+    if (cfg.run.elastic && cfg.train.steps > 0)
+        image_bytes = 2 * uint64_t(places) * share_to_save(shards).bytes;
     arena.add("scratch of operations", &scratch, scratch_bytes);
     tuning_bytes = bytes_to_tune(step, scratch_bytes);
 }

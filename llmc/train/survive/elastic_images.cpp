@@ -15,7 +15,8 @@ void ElasticImages::open() {
         at_.push_back(bytes);
         bytes += p.bytes();
     }
-    memory_ = member()->open_images(bytes, cfg_.train.rollback.every > 0, packed(head));
+    const int places = image_places(cfg_.train.rollback.every > 0, cfg_.run.check_every > 0);
+    memory_ = member()->open_images(bytes, places, packed(head));
     ops::pin(memory_.data(), memory_.size());
 }
 

@@ -1,4 +1,4 @@
-// What the controller puts aside: slots of slow ranks.
+// What the controller puts aside: slots of slow ranks, agents whose bits are wrong.
 #include "test/agent_job.h"
 
 using test::AgentJob;
@@ -33,4 +33,49 @@ TEST(a_slow_rank_moves_to_a_free_slot) {
     EXPECT(job.plans == 4 && job.plan.head.world == 4 &&
                (job.plan.seats[2].agent == 3 || job.plan.seats[2].agent == was.agent), "world %d",
            job.plan.head.world);
+}
+
+namespace {
+
+void report_corrupt(AgentJob& job, int rank, bool sure) {
+    CorruptRank c = {{job.plan.head.generation, job.passed}, rank, sure, {}};
+    set_word(c.what, "weights");
+    for (const Seat& s : std::vector<Seat>(job.plan.seats))         // every rank says the same
+        job.controller.hears(s.agent, {Say::Corrupt, bytes_of(c)}, job.now);
+    job.settle();
+}
+
+}  // namespace
+
+// Its rank moves to a spare, with images that passed a comparison, from an agent that is not at fault.
+TEST(an_agent_whose_bits_are_wrong_is_put_aside) {
+    AgentJob job(3, 2);
+    for (int64_t id = 1; id <= 4; id++) job.join(id, 1);
+    job.train(5);
+    job.train(6);
+    job.passed = 5;
+    job.moves = {1};
+    report_corrupt(job, 1, true);
+    EXPECT(job.runs() && job.plans == 2 && job.plan.head.world == 3 && job.plan.head.step == 5, "step %ld",
+           long(job.plan.head.step));
+    EXPECT(job.plan.seats[1].agent == 4 && job.plan.losses.size() == 1 && job.plan.losses[0].corrupt &&
+               word_text(job.plan.losses[0].cause) == "weights", "agent %ld", long(job.plan.seats[1].agent));
+    for (const Source& s : job.plan.sources) EXPECT(word_text(s.address) != "10.0.0.2", "its image");
+    // images beyond the bound stay beyond it, and the agent stays aside
+    job.kill_rank(0);
+    EXPECT(job.plan.head.step == 5, "step %ld", long(job.plan.head.step));
+    job.moves = {};
+    job.lose(4);
+    EXPECT(job.runs() && job.plan.head.world == 2, "world %d", job.plan.head.world);
+}
+
+TEST(without_a_majority_or_enough_ranks_wrong_bits_end_the_job) {
+    for (const bool sure : {true, false}) {
+        AgentJob job(2, 2);
+        for (int64_t id = 1; id <= (sure ? 2 : 4); id++) job.join(id, 1);
+        job.train(5);
+        report_corrupt(job, 1, sure);
+        EXPECT(job.controller.state == Controller::State::Ended && job.controller.code == 75, "code %d",
+               job.controller.code);
+    }
 }
