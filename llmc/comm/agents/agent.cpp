@@ -53,7 +53,7 @@ Agent::Agent(const Config& config, char** arguments)
 void Agent::start_rank(size_t slot) {
     fflush(stdout);
     RankProcess& r = ranks[slot];
-    const bool again = plan.head.generation > 1;
+    const bool again = plan.head.regroups;
     const bool started = starts_thread ? starts_thread(r)
                                        : r.start(argv, mask_of_ranks, cfg.run.hang_timeout, again);
     CHECK_INPUT(started, "run.elastic: this agent cannot start a rank: {}", system_reason());

@@ -218,6 +218,7 @@ void Controller::seat(int world) {
 }
 
 void Controller::plan(int world, double now) {
+    static constexpr int kEpochBits = 20;       // generations of a lease
     static constexpr int kMost = 5;             // plans from one step: what kills its ranks is not chance
     const Restorable from = restorable();
     if (!rules.may_plan()) return;
@@ -228,7 +229,9 @@ void Controller::plan(int world, double now) {
                                              kMost + 1, std::max<int64_t>(from.step, 0)));
     if (generation > 0 && from.step < 0 && !losses_.empty())
         rules.note("an image is gone with its agents: training goes back to the last checkpoint");
-    generation = std::max(generation, from.generation) + 1;
+    const bool regroups = generation > 0;
+    // above those of every earlier lease: agents of a job that this one has begun anew know no later plan
+    generation = std::max({generation, from.generation, int64_t(rules.epoch - 1) << kEpochBits}) + 1;
     seat(world);
     doors_.assign(size_t(world), "");
     finished_.clear();
@@ -240,7 +243,7 @@ void Controller::plan(int world, double now) {
     const PlanHead head = {.generation = generation, .step = from.step, .from = from.generation,
                            .seconds = lost_at_ < 0 ? -1 : now - lost_at_, .world = world,
                            .images = int32_t(sources.size()), .losses = int32_t(losses_.size()),
-                           .epoch = rules.epoch};
+                           .epoch = rules.epoch, .regroups = regroups, .unused = 0};
     begun_ = {generation, from.step};
     state = State::Forming;
     plan_bytes_ = to_bytes({head, seats_, sources, losses_});

@@ -29,7 +29,7 @@ struct Membership {
     void claim_files(const std::string& run_dir) const;
 
     bool restores() const { return plan.head.step >= 0; }
-    bool regroups() const { return plan.head.generation > 1; }
+    bool regroups() const { return plan.head.regroups; }
 
     // ---- images of this rank's state, of equal size, in memory that outlives this process
 

@@ -110,6 +110,7 @@ struct PlanHead {
     double seconds;                             // since the loss; negative: nothing was lost
     int32_t world, images, losses;              // lengths of the lists
     int32_t epoch;                              // of the controller's lease
+    int32_t regroups, unused;                   // regroups: not the first plan of its job
 };
 struct Seated {
     int32_t rank, port;

@@ -149,6 +149,33 @@ TEST(a_new_controller_takes_over) {
     }
 }
 
+// No agent of the job answers in time, so that the new controller begins anew. Then one comes back with later
+// generations of its own, and images of steps whose rows are gone.
+TEST(agents_of_a_job_that_was_begun_anew_join_the_new_one) {
+    AgentJob anew(2, 1);
+    anew.controller.rules.epoch = 2;
+    anew.controller.take_lease_over(anew.now);
+    anew.join(3, 2);
+    for (int i = 0; i < 10 && !anew.runs(); i++) {
+        anew.controller.look(anew.now += 5);
+        anew.settle();
+    }
+    const PlanHead begun = anew.plan.head;
+    EXPECT(begun.step == -1 && begun.generation > 7 && !begun.regroups, "generation %ld",
+           long(begun.generation));
+    anew.hosts[1] = {2, {{.generation = 7, .step = 763, .world = 2, .rank = 0},
+                         {.generation = 7, .step = 763, .world = 2, .rank = 1}}};
+    AgentHello back = anew.hello(1);
+    back.generation = 7;
+    anew.controller.joins(1, back, anew.now);
+    anew.passed = 0;                                // the test's own look at the images
+    anew.settle();
+    EXPECT(anew.plan.head.generation == begun.generation, "generation %ld", long(anew.plan.head.generation));
+    anew.kill_rank(0);
+    EXPECT(anew.plan.head.step == -1 && anew.plan.head.generation == begun.generation + 1, "step %ld of %ld",
+           long(anew.plan.head.step), long(anew.plan.head.generation));
+}
+
 TEST(ranks_that_die_at_one_step_again_and_again_end_the_job) {
     AgentJob job(2, 2);
     job.join(1, 2);
