@@ -83,7 +83,8 @@ TEST(a_rank_that_dies_on_a_gpu_is_replaced_and_no_bit_differs) {
     const string config = small_config("phases");
     const struct { string mesh; std::vector<string> faults; } runs[] = {
         {"--parallel.ranks=2 --parallel.zero=2",
-         {"train:1:kill:0", "train:4:segv:1", "evaluate:3:kill:1", "save:3:exit:0", "load:0:kill:1"}},
+         {"train:1:kill:0", "train:3:kill:1", "train:4:segv:1", "evaluate:3:kill:1", "save:3:exit:0",
+          "load:0:kill:1"}},
         {"--parallel.ranks=2 --parallel.zero=3", {"train:4:kill:1"}},
         {"--parallel.ranks=2 --parallel.tp=2", {"train:4:kill:0"}},
         {"--parallel.ranks=4 --parallel.pp=2 --parallel.zero=1", {"train:4:kill:2"}}};

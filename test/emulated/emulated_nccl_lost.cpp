@@ -272,8 +272,8 @@ TEST(ranks_that_leave_together_destroy) {
                 RankMesh mesh(over("nccl", 2).parallel, 2, r, true);
                 nccl_begin(id, mesh, r, nccl_blocks({.dp = 2, .shard = 2}, fewest_processors()));
                 EXPECT(!nccl_rank.lines[0].comm->blocking, "a call could keep the host");
+                if (r == 0) usleep(20000);      // the other one leaves while its gather waits
                 [[maybe_unused]] const Pending p = mesh.mesh.shard.start_all_gather(x.p, x.p + 32 * r, 32);
-                if (r == 0) usleep(20000);
                 leave_generation(true);
             } catch (const Lost&) {
                 EXPECT(x.host()[0] == 0 && x.host()[32] == 1, "%g %g", x.host()[0], x.host()[32]);
