@@ -159,20 +159,33 @@ static std::vector<floatX> joined(int before, const RowSizes& sizes = kRowSizes[
     return out.host();
 }
 
+struct Copied { int width, stride, out_stride; };
+static constexpr Copied kCopied[] = {{48, 48, 48},  {48, 56, 64}, {48, 64, -56},
+                                     {48, -56, 48}, {12, 13, 12}, {5, 5, -7}};
+static constexpr int kCopiedRows = 5;
+
+// Places of the first row, where rows go backwards as well.
+static int first_of(int stride) { return stride < 0 ? 800 : 0; }
+
+static std::vector<floatX> copied(const std::vector<floatX>& in, const Copied& c) {
+    const OnDevice from(in), out(poisoned<floatX>(in.size()));
+    cuda::copy_rows(out + first_of(c.out_stride),
+                    {.from = from + first_of(c.stride), .stride = c.stride, .out_stride = c.out_stride,
+                     .rows = kCopiedRows, .width = size_t(c.width)});
+    return out.host();
+}
+
 TEST(rows_are_copied_at_any_stride) {
-    const int rows = 5;
     const auto in = normals<floatX>(1000, 1);
-    for (const auto& [width, stride, out_stride] :
-         {std::array{48, 48, 48}, {48, 56, 64}, {48, 64, -56}, {48, -56, 48}, {12, 13, 12}, {5, 5, -7}}) {
-        const OnDevice from(in), out(poisoned<floatX>(1000));
-        const int first = stride < 0 ? 800 : 0, to = out_stride < 0 ? 800 : 0;
-        cuda::copy_rows(out + to, {.from = from + first, .stride = stride, .out_stride = out_stride,
-                                   .rows = rows, .width = size_t(width)});
-        auto want = poisoned<floatX>(1000);
-        for (int i = 0; i < rows * width; i++)
-            want[size_t(to + i / width * out_stride + i % width)] =
-                in[size_t(first + i / width * stride + i % width)];
-        EXPECT(same_bits(out.host(), want), "%d wide, %d to %d apart", width, stride, out_stride);
+    for (const Copied& c : kCopied) {
+        auto want = poisoned<floatX>(in.size());
+        for (int i = 0; i < kCopiedRows * c.width; i++)
+            want[size_t(first_of(c.out_stride) + i / c.width * c.out_stride + i % c.width)] =
+                in[size_t(first_of(c.stride) + i / c.width * c.stride + i % c.width)];
+        in_every_order([&] {
+            EXPECT(same_bits(copied(in, c), want), "%d wide, %d to %d apart", c.width, c.stride,
+                   c.out_stride);
+        });
     }
 }
 
@@ -237,6 +250,7 @@ TEST(moves_no_more_than_its_floor) {
         cuda::sum_rounded(in, wide_terms.data(), many, each);
     });
     EXPECT_FLOORS([] { joined(0), joined(7), joined(7, {12, 16}), joined(7, {16, 19}); });
+    EXPECT_FLOORS([] { for (const Copied& c : kCopied) copied(normals<floatX>(1000, 1), c); });
 }
 
 }  // namespace PRECISION
