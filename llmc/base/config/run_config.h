@@ -33,7 +33,7 @@ struct RunConfig {
         f("hang_timeout", hang_timeout, "seconds without progress that count as a hang; 0: five times the "
           "slowest step, at least 60", at_least(0));
         f("sniff", sniff, "at the start, replicas compute one micro-batch and compare its bits; a rank that "
-          "differs ends the run with exit code 75");
+          "differs ends the run with exit code 75; with elastic its agent is put aside");
         f("check_every", check_every, "steps between comparisons of the replicas' weights and state, also "
           "before each checkpoint; 0: never", range(0, kMany));
         f("replay_every", replay_every, "steps between micro-batches that all replicas compute again, to "
