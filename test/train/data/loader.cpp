@@ -57,7 +57,9 @@ TEST(reading_ahead_changes_nothing) {
 TEST(ranks_of_cp_share_a_row) {
     const int T = 24, B = 3;
     Dataset set = some_rows(10, T);
-    for (const int eot : {-1, 7})
+    TokenBatch plain;
+    load_batch(plain, set, 2, B);
+    for (const int eot : {-1, plain.tokens[30]})
         for (const int size : {1, 2, 3, 4, 12}) {
             set.mask_eot = eot;
             TokenBatch whole;
