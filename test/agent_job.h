@@ -87,8 +87,8 @@ struct AgentJob {
             }
         }
     }
-    // Every rank has a seat of its own, at an agent that lives; a rank that lives has kept its seat; the
-    // images are the newest of which all are held, and where the plan says.
+    // Every rank has a seat of its own, at an agent that lives, and keeps the seat while it lives. The plan
+    // names the newest images of which all are held, and holders that have them.
     void check(const GroupPlan& next) {
         plans++;
         std::set<std::pair<int64_t, int64_t>> seats;

@@ -8,10 +8,9 @@ inline namespace comm {
 
 struct Straggler { int rank; double factor; };      // factor: own time over the median's, in the slow steps
 
-// A rank is slow after kSteps steps in a row in each of which its own time was over kFactor times the median
-// of the ranks that do the same work, and which took it kSeconds or more together. A few slow steps (another
-// process, a slow disk) are not enough, and neither are many short ones, which the scheduler of a busy
-// machine makes slow.
+// A step of a rank is slow where the rank's own time is over kFactor times the median of the ranks that do
+// the same work. A rank is slow after kSteps slow steps in a row that took kSeconds or more together: another
+// process or a slow disk makes a few steps slow, and the scheduler of a busy machine many short ones.
 struct Stragglers {
     static constexpr double kFactor = 1.5, kSeconds = 2;
     static constexpr int kSteps = 20;

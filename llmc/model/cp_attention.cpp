@@ -30,7 +30,7 @@ void CpAttention::to_rows(floatX* to, const floatX* from, int B, int T, int widt
     for (int b = 0; b < B; b++) {
         floatX* const sequence = to + b * T * row;
         const ops::RowCopy early = {.from = from + b * 2 * chunk, .stride = of_rank, .out_stride = chunk,
-                               .rows = cp.size, .width = size_t(chunk)};
+                                    .rows = cp.size, .width = size_t(chunk)};
         ops::RowCopy late = early;
         late.from += chunk;
         late.out_stride = -chunk;
@@ -44,7 +44,7 @@ void CpAttention::to_ranks(floatX* to, const floatX* from, int B, int T, int wid
     for (int b = 0; b < B; b++) {
         floatX* const own = to + b * 2 * chunk;
         const ops::RowCopy early = {.from = from + b * T * row, .stride = chunk, .out_stride = of_rank,
-                               .rows = cp.size, .width = size_t(chunk)};
+                                    .rows = cp.size, .width = size_t(chunk)};
         ops::RowCopy late = early;
         late.from += (2 * cp.size - 1) * chunk;
         late.stride = -chunk;
@@ -98,8 +98,8 @@ void CpAttention::gather_forward(floatX* atty, real* lse, const floatX* q,
         }
 }
 
-// Of a sequence: the later chunk sets dK and dV up to its end, and zeros follow; the earlier chunk adds to
-// them. by_rank is free between the gather and the scatter, and so are `rows` after the last call.
+// In each sequence the later chunk sets dK and dV up to its end; zeros follow. Then the earlier chunk's are
+// added. by_rank is free between the gather and the scatter, `rows` after the last call of attention.
 void CpAttention::gather_backward(const ops::AttentionBackward& t, const ops::AttentionDims& d) const {
     const size_t A = size_t(d.NH * d.D), K = size_t(d.KV() * d.D), width = 2 * K;
     const int T = d.Tq * cp.size, N = d.B * d.Tq;
