@@ -131,10 +131,14 @@ void Lease::give_up() {
     (void)unlink(path_.c_str());
 }
 
+bool owns_run_files(const std::string& run_dir, int64_t epoch, int64_t generation) {
+    return noted_in(run_dir) <= EpochAndGeneration(epoch, generation);
+}
+
 bool claim_run_files(const std::string& run_dir, int64_t epoch, int64_t generation) {
-    const EpochAndGeneration own(epoch, generation), there = noted_in(run_dir);
-    if (there > own) return false;
-    if (there < own) (void)try_replace_file(run_dir + kNoted, fmt::format("{} {}\n", epoch, generation));
+    if (!owns_run_files(run_dir, epoch, generation)) return false;
+    if (noted_in(run_dir) < EpochAndGeneration(epoch, generation))
+        (void)try_replace_file(run_dir + kNoted, fmt::format("{} {}\n", epoch, generation));
     return true;
 }
 

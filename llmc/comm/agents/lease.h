@@ -43,6 +43,8 @@ private:
 // Of rank 0, before it changes files of the run: notes its plan in run.dir/generation. false: a later plan is
 // there. A rank that was stopped, or cut off with its agent, while others went on, may not cut their rows.
 bool claim_run_files(const std::string& run_dir, int64_t epoch, int64_t generation);
+// false: a later plan is there.
+bool owns_run_files(const std::string& run_dir, int64_t epoch, int64_t generation);
 
 std::string this_machine();                     // the host's boot and the namespace of processes
 

@@ -86,6 +86,10 @@ void Membership::claim_files(const std::string& run_dir) const {
     if (!claim_run_files(run_dir, plan.head.epoch, plan.head.generation)) leave_generation();
 }
 
+bool Membership::owns_files(const std::string& run_dir) const {
+    return owns_run_files(run_dir, plan.head.epoch, plan.head.generation);
+}
+
 void Membership::finish(int code) {
     own_generation = 0;
     agent.send(Say::Finished, Finish{plan.head.generation, seated.rank, code});

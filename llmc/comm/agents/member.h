@@ -27,6 +27,8 @@ struct Membership {
 
     // Of rank 0, before it changes files of the run. Throws Lost where the ranks of a later plan have them.
     void claim_files(const std::string& run_dir) const;
+    // Of any thread of rank 0: false where the ranks of a later plan have the files of the run.
+    bool owns_files(const std::string& run_dir) const;
 
     bool restores() const { return plan.head.step >= 0; }
     bool regroups() const { return plan.head.regroups; }

@@ -117,6 +117,19 @@ Disk noticed(const Disk& disk, const std::function<void()>& done) {
             .free_bytes = then_done(disk.free_bytes), .is_read = disk.is_read};
 }
 
+Disk fenced(const Disk& disk, const std::function<bool()>& owns) {
+    const auto if_owned = [&owns](auto operation) {
+        return [operation, owns](auto&&... args) { return owns() ? operation(args...) : ECANCELED; };
+    };
+    Disk own = disk;
+    own.make_folder = if_owned(disk.make_folder);
+    own.create = if_owned(disk.create);
+    own.append = if_owned(disk.append);
+    own.rename = if_owned(disk.rename);
+    own.remove = if_owned(disk.remove);
+    return own;
+}
+
 int write_whole(const Disk& disk, int file, const void* data, size_t bytes) {
     for (const char* at = static_cast<const char*>(data); bytes > 0;) {
         const ssize_t n = disk.write(file, at, bytes);

@@ -42,6 +42,8 @@ struct Disk {
 
 Disk posix_disk();
 Disk noticed(const Disk& disk, const std::function<void()>& done);      // done() after each operation
+// Changes no name and no file of others: ECANCELED unless owns().
+Disk fenced(const Disk& disk, const std::function<bool()>& owns);
 
 // Over any disk. Write or read a whole file, in as many calls as needed; 0 or errno. EFBIG: more than `most`
 // bytes, unread.

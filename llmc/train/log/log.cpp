@@ -40,6 +40,7 @@ RunLog::RunLog(const Config& cfg)
 // again, begin on a line.
 void RunLog::write(const std::string& line) {
     if (!file_) return;
+    if (member()) member()->claim_files(cfg_.run.dir);
     const std::string reason = try_append(file_.fd, line);
     if (reason.empty() || failed_) return;
     failed_ = true;

@@ -14,6 +14,7 @@
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/json/json.h"
 #include "llmc/base/terminal.h"
+#include "llmc/comm/agents/member.h"
 #include "llmc/comm/votes.h"
 
 namespace PRECISION::inline saves {
@@ -23,11 +24,18 @@ static std::string new_run_id() {
     return fmt::format("{:08x}{:08x}", random(), random());
 }
 
+// A rank that slept while others went on without it publishes and removes nothing once it wakes up.
+static Disk disk_of_run(Disk disk, const std::string& run_dir) {
+    const Membership* own = member();
+    if (!own) return disk;
+    return fenced(disk, [own, run_dir] { return own->owns_files(run_dir); });
+}
+
 Checkpoint::Checkpoint(const Config& c, Shards& held, Votes& v, std::byte* const& s,
                        std::vector<ExtraFile> tokenizer, Images& kept, Disk disk)
     : cfg(c), shards(held), mesh(held.mesh), votes(v), snapshot(s), images(kept),
       tokenizer_files(std::move(tokenizer)), run(new_run_id()), share(share_to_save(held)),
-      saver(mesh.world, c.checkpoint, v, std::move(disk)), folder(file_id(c.run.dir)) {
+      saver(mesh.world, c.checkpoint, v, disk_of_run(std::move(disk), c.run.dir)), folder(file_id(c.run.dir)) {
     total_bytes = uint64_t(sum_over<1>(mesh.world, {double(share.bytes)})[0]);
     if (share.offloaded) shards.await_readers = [this] { saver.await_share(); };
 }

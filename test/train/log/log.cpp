@@ -10,6 +10,9 @@
 
 #include "llmc/base/console.h"
 #include "llmc/base/disk/output_file.h"
+#include "llmc/base/guard/generation.h"
+#include "llmc/comm/agents/lease.h"
+#include "test/member_of_plan.h"
 
 // A run of a few steps, with everything that a log may be told.
 static void a_run(const Config& c, int steps, double peak_tflops = kInfo.peak_tflops) {
@@ -272,4 +275,22 @@ TEST(only_rank_0_writes) {
     const string screen = printed([&] { a_run(c, 2); });
     context.rank = 0;
     EXPECT(screen.empty() && !std::filesystem::exists(c.run.dir), "'%s'", screen.c_str());
+}
+
+// Others went on from step 1 while this rank slept, and have rows of step 2.
+TEST(a_rank_that_wakes_up_behind_its_plan_writes_no_row) {
+    const Config c = small("slept");
+    make_directories(c.run.dir);
+    const test::MemberOfPlan rank(2, 5);
+    LoggedRun run(c, kInfo);
+    run.begin();
+    run.train({.step = 1, .loss = 6, .norm = 1, .lr = 3e-4});
+    const string before = read_file(c.run.dir + "/metrics.jsonl");
+    EXPECT(claim_run_files(c.run.dir, 2, 6) && lines(before).size() == 2, "%s", before.c_str());
+    bool lost = false;
+    try {
+        run.begin();
+        run.train({.step = 2, .loss = 6, .norm = 1, .lr = 3e-4});
+    } catch (const Lost&) { lost = true; }
+    EXPECT(lost && read_file(c.run.dir + "/metrics.jsonl") == before, "a row of step 2");
 }

@@ -4,8 +4,10 @@
 #include <map>
 
 #include "llmc/base/disk/files.h"
+#include "llmc/comm/agents/lease.h"
 #include "llmc/comm/launch/launch.h"
 #include "llmc/train/save/checkpoint.h"
+#include "test/member_of_plan.h"
 #include "test/tiny.h"
 
 namespace fs = std::filesystem;
@@ -152,6 +154,27 @@ TEST(another_optimizer_begins_without_moments) {
             for (const real x : t.values(slot)) EXPECT(x == 0, "%s is not zero", slot);
         EXPECT(memcmp(t.masters(), initial.data(), initial.size() * sizeof(real)) != 0, "no weights came");
     }
+}
+
+// A rank of run.elastic slept while others went on: they noted their plan.
+TEST_IF(kIsBf16, a_rank_that_wakes_up_behind_its_plan_publishes_nothing) {
+    const std::string dir = fresh("slept");
+    test::MemberOfPlan rank(2, 5);
+    Config cfg = config_on({1}, dir);
+    cfg.checkpoint.keep_last = 1;
+    Tiny t(cfg);
+    Checkpoint checkpoint(t.cfg, t.model.shards, t.model.votes, t.model.snapshot, {}, t.model.images);
+    RunState state = checkpoint.load_or_init(std::nullopt);
+    const auto saved = [&](int64_t step) {
+        state.step = step;
+        checkpoint.save(state, false);
+        return saved_steps(posix_disk(), dir);
+    };
+    EXPECT(claim_run_files(dir, 2, 5) && saved(3) == std::vector<int64_t>{3}, "of its own plan");
+    EXPECT(claim_run_files(dir, 2, 6) && saved(4) == std::vector<int64_t>{3}, "of a later generation");
+    EXPECT(read_file(dir + "/checkpoints.jsonl").find("step_4") == std::string::npos, "a line of step 4");
+    write_file(dir + "/generation", "1 9\n");
+    EXPECT(saved(5) == std::vector<int64_t>{5}, "of an earlier controller");
 }
 
 // Of 4 matrices in 4 blocks there are no second moments. On two ranks each matrix has one owner, on others
