@@ -82,7 +82,7 @@ run_agents() {
     shift 3
     folder=$(mktemp -d)
     trap 'rm -rf "$folder"' EXIT
-    set -- "$config" --run.elastic=true --parallel.transport=tcp "--run.slots=$slots" \
+    set -- "$config" --run.elastic=true "--run.slots=$slots" \
         "--parallel.ranks=$((${#hosts[@]} * slots))" "$@"
     for k in "${!hosts[@]}"; do start_agent "$k" "$@"; done
     while reap_agents; do

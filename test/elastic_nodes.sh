@@ -13,20 +13,13 @@ source test/namespaces.sh
 kill_rest() { pgrep -f "train_gpt .*$folder|sshd.*$folder|ssh .*$folder" | xargs -r kill -KILL; }
 two=$(address 1),$(address 2)
 
-# real: whether ssh is OpenSSH's
-make_ssh() {
+# Without an sshd: nsenter in place of ssh. real: whether ssh is OpenSSH's
+choose_ssh() {
     local k words options="-o HostKey=$folder/host_key -o PidFile=none -o UsePAM=no -o StrictModes=no"
     options+=" -o AuthorizedKeysFile=$folder/key.pub -o PermitRootLogin=yes"
     real=0
-    # shellcheck disable=SC2016
-    printf '#!/bin/bash\ncase $1 in' >"$folder/ssh"
-    for k in 1 2 3; do
-        printf ' %s) init=%s ;;' "$(address "$k")" "${inits[$k]}" >>"$folder/ssh"
-    done
-    # shellcheck disable=SC2016
-    printf ' esac\nexec nsenter -t "$init" -m -u -n -i -p -- bash -c "$2" ssh %s\n' "$folder" >>"$folder/ssh"
-    chmod +x "$folder/ssh"
-    export SSH=$folder/ssh
+    make_ssh
+    export SSH=$folder/remote
     [ -x /usr/sbin/sshd ] || return 0
     for k in host_key key; do ssh-keygen -q -t ed25519 -N '' -f "$folder/$k"; done
     for k in 1 2 3; do
@@ -61,23 +54,20 @@ ends() {        # ends NAME SECONDS CODE
     expect "$1: processes are left" within 10 nothing_left
 }
 
-agent_dies() {
-    launch agent "$two"
-    expect "agent: trains" within 60 trains agent 20 || return
-    on 2 kill -KILL "$(agent_on 2)"
-    ends agent 240 0
-    expect "agent: two ranks are lost" test "$(rows_of agent lost)" = 2
-    expect "agent: equal bytes" same_bytes agent 600
+lost() {        # lost WAY COMMAND ...: the command takes the second node from a run that trains
+    local way=$1
+    shift
+    launch "$way" "$two"
+    expect "$way: trains" within 60 trains "$way" 20 || return
+    "$@"
+    ends "$way" 240 0
+    expect "$way: two ranks are lost" test "$(rows_of "$way" lost)" = 2
+    expect "$way: equal bytes" same_bytes "$way" 600
 }
-
-ssh_ends() {
-    launch line "$two"
-    expect "ssh: trains" within 60 trains line 20 || return
-    pkill -KILL -P "$run" -f "$(address 2)"
-    ends line 240 0
-    expect "ssh: two ranks are lost" test "$(rows_of line lost)" = 2
-    expect "ssh: equal bytes" same_bytes line 600
-}
+kill_agent() { on 2 kill -KILL "$(agent_on 2)"; }
+kill_ssh() { pkill -KILL -P "$run" -f "$(address 2)"; }
+agent_dies() { lost agent kill_agent; }
+ssh_ends() { lost ssh_ends kill_ssh; }
 
 interrupt() {
     launch stops "$two"
@@ -104,7 +94,7 @@ start_agent() { # start_agent NAME K OPTIONS ...
     # shellcheck disable=SC2016
     FAULT=train:1:10 MASTER_ADDR=$(address "$k") on "$k" sh -c 'cd "$1"; shift; exec "$@"' sh "$PWD" \
         ./train_gpt "$folder/config.json" --run.dir="$folder/$name" --run.elastic=true --run.slots=2 \
-        --parallel.ranks=4 --parallel.transport=tcp --run.hang_timeout=4 "$@" \
+        --parallel.ranks=4 --run.hang_timeout=4 "$@" \
         >"$folder/$name$k.out" 2>&1 & agents[k]=$!
 }
 partition() {   # partition NAME STEPS CUT GOES_ON OPTIONS ...: the nodes whose agents go on, and end with 0
@@ -142,7 +132,7 @@ spare() {
 alone() { partition alone 4000 1 1 --run.min_ranks=2; }
 
 make_nodes 3 || skip "no virtual network devices here"
-make_ssh
+choose_ssh
 [ "$real" = 1 ] || echo "note  elastic_nodes: nsenter in place of ssh (apt-get install openssh-server)"
 make_config 600 100000 || exit
 [ $# != 0 ] || set -- agent_dies ssh_ends interrupt script_dies spare alone

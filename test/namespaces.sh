@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# Sourced. Nodes made of Linux namespaces, their cables at a bridge, for test/elastic_nodes.sh and slurm.sh.
+# Sourced. Nodes made of Linux namespaces, their cables at a bridge, for test/nodes.sh, elastic_nodes.sh and
+# slurm.sh.
 #
 #     make_nodes COUNT            in_hub COMMAND ...          on K COMMAND ...: on node K, 1 to COUNT
 #
@@ -34,6 +35,19 @@ in_hub() { nsenter -t "$hub" -n -u -m "--wd=$PWD" -- "$@"; }
 on() { local k=$1; shift; nsenter -t "${inits[$k]}" -m -u -n -i -p -- "$@"; }
 address() { echo "$net.$1"; }
 
+make_ssh() {    # $folder/remote ADDRESS COMMAND ...: nsenter in place of ssh. Words of the command are joined
+    local k
+    # shellcheck disable=SC2016
+    printf '#!/bin/bash\ncase $1 in' >"$folder/remote"
+    for k in "${!inits[@]}"; do
+        printf ' %s) init=%s ;;' "$(address "$k")" "${inits[$k]}" >>"$folder/remote"
+    done
+    # shellcheck disable=SC2016
+    printf ' esac\nshift\nexec nsenter -t "$init" -m -u -n -i -p -- bash -c "cd %s; $*" ssh %s\n' "$PWD" \
+        "$folder" >>"$folder/remote"
+    chmod +x "$folder/remote"
+}
+
 make_nodes() {
     local k up="mount --bind $folder/hosts /etc/hosts; ip link set lo up; >$folder/up"
     printf '127.0.0.1 localhost\n%s hub\n' "$(address 100)" >"$folder/hosts"
@@ -44,7 +58,7 @@ make_nodes() {
     within 5 test -e "$folder/up" || return
     for ((k = 1; k <= $1; k++)); do
         unshare -n -u -m -p -i --fork --kill-child --mount-proc \
-            sh -c "hostname node$k; $up$k; exec sleep infinity" & nodes[k]=$!
+            sh -c "hostname node$k; mount -t tmpfs shm /dev/shm; $up$k; exec sleep infinity" & nodes[k]=$!
         within 5 test -e "$folder/up$k" || return
         inits[k]=$(pgrep -P "${nodes[$k]}")
         in_hub ip link add name "cable$k" type veth peer name cable netns "${inits[$k]}" || return

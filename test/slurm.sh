@@ -2,9 +2,9 @@
 # Training under a real Slurm: slurmctld on the hub, slurmd on two nodes, munge (Debian's slurmctld, slurmd,
 # slurm-client, munge).
 #
-# A job of scripts/run_slurm.sh loses a rank, and restarts; it is requeued, and resumes. Of agents under srun
-# one dies, and a spare's ranks go on. Each ends with the bytes of an undisturbed run. Ends with "N passed, N
-# failed".
+# A job of scripts/run_slurm.sh loses a rank, and restarts; it is requeued, and resumes. With --elastic an
+# agent dies, and the ranks of a spare go on. Each ends with the bytes of an undisturbed run. Ends with
+# "N passed, N failed".
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 test=slurm net=10.77.6
@@ -66,15 +66,21 @@ job_ended() { in_hub scontrol show job "$1" | grep -qE 'JobState=(COMPLETED|FAIL
 done_there() { tail -n 1 "$folder/$1/metrics.jsonl" | grep -q '"event":"done"'; }
 of_node() { on "$1" pgrep -f "^[^ ]*train_gpt .*$folder"; }      # by the node's numbers
 
-submit() {      # submit NAME: four ranks on two nodes; prints the job's number
-    FAULT=train:1:10 SRUN_OPTIONS=--mpi=none PAUSE=1 in_hub sbatch --parsable --nodes=2 --ntasks-per-node=2 \
-        --cpus-per-task=1 --output="$folder/$1.log" scripts/run_slurm.sh "$folder/config.json" \
-        --run.dir="$folder/$1"
+# submit NAME SBATCH_OPTIONS ... -- [--elastic] OPTIONS ...: two ranks a node; prints the job's number
+submit() {
+    local name=$1 options=() elastic=()
+    shift
+    while [ "$1" != -- ]; do options+=("$1"); shift; done
+    shift
+    if [ "${1:-}" = --elastic ]; then elastic=("$1"); shift; fi
+    FAULT=train:1:10 SRUN_OPTIONS=--mpi=none PAUSE=1 in_hub sbatch --parsable --no-kill --nodes=2 \
+        --ntasks-per-node=2 --cpus-per-task=1 "${options[@]}" --output="$folder/$name.log" \
+        scripts/run_slurm.sh "${elastic[@]}" "$folder/config.json" --run.dir="$folder/$name" "$@"
 }
 
 rank_dies() {
     local job
-    job=$(submit rank)
+    job=$(submit rank --)
     expect "rank: trains" within 60 trains rank 60 || return
     on 2 kill -KILL "$(of_node 2 | tail -n 1)"
     expect "rank: the job ends" within 120 job_ended "$job"
@@ -86,7 +92,7 @@ rank_dies() {
 
 requeued() {
     local job
-    job=$(submit requeued)
+    job=$(submit requeued --)
     expect "requeued: trains" within 60 trains requeued 60 || return
     in_hub scontrol requeue "$job"
     expect "requeued: pends" within 30 state_is "$job" PENDING
@@ -97,29 +103,16 @@ requeued() {
     expect "requeued: equal bytes" same_bytes requeued 600
 }
 
-# agents NAME SRUN_OPTIONS ...
-agents() {
-    local name=$1
-    shift
-    FAULT=train:1:10 nsenter -t "$hub" -n -u -m "--wd=$PWD" -- srun --no-kill --kill-on-bad-exit=0 \
-        --ntasks-per-node=1 --cpus-per-task=2 --mpi=none "$@" ./train_gpt "$folder/config.json" \
-        --run.dir="$folder/$name" --run.elastic=true --run.slots=2 --parallel.ranks=4 \
-        --parallel.transport=tcp >>"$folder/$name.out" 2>&1 &
-}
-
 agent_dies() {
-    local first spare code=0
-    agents agent --nodes=2
-    first=$!
+    local job spare
+    job=$(submit agent --nodes=2 -- --elastic)
     expect "agent: trains" within 60 trains agent 20 || return
-    agents agent --nodes=1 --nodelist=node1
-    spare=$!
+    spare=$(submit agent --nodes=1 --nodelist=node1 -- --elastic --parallel.ranks=4)
     expect "agent: trains beside a spare" within 60 trains agent 100
     on 2 kill -KILL "$(of_node 2 | head -n 1)"
-    within 120 gone "$first" || kill -KILL "$first"
-    within 10 gone "$spare" || kill -KILL "$spare"
-    wait "$spare" || code=$?
-    expect "agent: exit code $code of the spare's srun: $(tail -n 3 "$folder/agent.out")" test "$code" = 0
+    expect "agent: the job ends" within 240 job_ended "$job"
+    expect "agent: the spare's job ends" within 60 job_ended "$spare"
+    expect "agent: done: $(tail -n 3 "$folder/agent.log")" done_there agent
     expect "agent: two ranks are lost" test "$(rows_of agent lost)" = 2
     expect "agent: equal bytes" same_bytes agent 600
 }
