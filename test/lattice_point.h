@@ -1,5 +1,6 @@
 // A point of the lattice: a mesh, and what runs on it.
 #pragma once
+#include "test/rounded_state.h"
 #include "test/tiny.h"
 
 namespace PRECISION {
@@ -36,16 +37,18 @@ struct Point {
     bool heads = false;         // parallel.cp_kind
     bool documents = false;     // model.document_mask
     bool divided = false;       // rows of kDivided tokens without cp, too
+    Rounded rounded = Rounded::Nothing;
 
     int ranks() const { return dp * tp * pp * cp; }
     std::string text() const {
         return fmt::format("dp {} tp {} pp {} cp {}{} zero {} recompute {}, {} virtual stages, batch {}, "
-                           "group {}{}, kind {}{}{}{}, order {}",
+                           "group {}{}, kind {}{}{}{}{}, order {}",
                            dp, tp, pp, cp, heads ? " by heads" : "", zero, recompute, virtual_stages,
                            micro_batch, zero_group,
                            native ? ", native" : bf16_wire ? ", bf16 on the wire" : "", kind,
                            muon == 2 ? ", cautious Muon" : muon ? ", Muon" : "",
-                           offload ? ", optimizer offloaded" : "", documents ? ", documents" : "", order);
+                           offload ? ", optimizer offloaded" : "", documents ? ", documents" : "",
+                           name_of(rounded), order);
     }
     Config config() const {
         Config cfg = lattice_config();
@@ -68,6 +71,7 @@ struct Point {
         cfg.optimizer.cautious = muon == 2;
         if (offload) cfg.memory.offload = "optimizer";
         cfg.run.elastic = elastic;
+        round_state(cfg.optimizer, rounded);
         return cfg;
     }
 };

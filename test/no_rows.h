@@ -117,11 +117,17 @@ inline void adamw_on_no_elements(real* sums, floatX* w, const GradientState* sta
                      .step = 1, .stochastic = false, .seed = 1};
     adamw_update(a, &none, 0);
     adamw_update(a, &none, 1);
+    Adamw rounded = a;
+    rounded.moments = DType::BF16;
+    adamw_update(rounded, &none, 1);
 }
 
 inline void muon_on_no_elements(real* sums, floatX* w, const GradientState* state) {
     const double squares = 1;
     muon_momentum(sums, sums, sums, state, 0, 0);
+    bfloat16 momentum;
+    muon_rounded_momentum({.u = sums, .m = &momentum, .grad = sums, .state = state, .mu = 0, .rows = 0,
+                           .cols = 8, .step = 1, .seed = 1, .global = 0, .stride = 8});
     muon_normalize(w, sums, &squares, 0, 8, 1);
     linear_combination(w, 1, w, 1, w, 0);
     muon_update({.param = nullptr, .master = sums, .x = w, .x_stride = 8, .state = state, .rows = 0,

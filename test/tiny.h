@@ -31,6 +31,12 @@ inline Config tiny_config() {
     return cfg;
 }
 
+inline std::vector<real> values_of(const StateSlot& slot) {
+    const auto widened = [&](const auto* p) { return std::vector<real>(p, p + slot.at.back()); };
+    if (slot.dtype == DType::BF16) return widened(reinterpret_cast<const bfloat16*>(slot.memory));
+    return widened(reinterpret_cast<const real*>(slot.memory));
+}
+
 // A rank's part of a model in memory. The newest model has the scratch of ops: call use() before going back
 // to an older model.
 struct Tiny {
@@ -56,16 +62,17 @@ struct Tiny {
 
     real* masters() {
         const StateSlot* const masters = model.shards.masters();
-        return masters ? masters->memory : reinterpret_cast<real*>(model.shards.params);
+        return masters ? reinterpret_cast<real*>(masters->memory)
+                       : reinterpret_cast<real*>(model.shards.params);
     }
     real* state(const std::string& name) const {
         for (const StateSlot& slot : model.shards.state)
-            if (slot.name == name) return slot.memory;
+            if (slot.name == name) return reinterpret_cast<real*>(slot.memory);
         fatal(kExitInternal, __FILE__, __LINE__, "no slot {}", name);
     }
     std::vector<real> values(const std::string& name) const {
         for (const StateSlot& slot : model.shards.state)
-            if (slot.name == name) return {slot.memory, slot.memory + slot.at.back()};
+            if (slot.name == name) return values_of(slot);
         fatal(kExitInternal, __FILE__, __LINE__, "no slot {}", name);
     }
     size_t size() const { return model.shards.layout.size(); }

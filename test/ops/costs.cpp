@@ -67,6 +67,11 @@ TEST(muons_ops_move_each_tensor_once) {
     cpu::MuonUpdate update = {};
     update.param = &param, update.rows = rows, update.cols = cols;
     expect_cost(cpu::muon_momentum_cost(kGpu, count), 0, {0, 2 * count}, {0, 2 * count});
+    const size_t rounded = count * (sizeof(real) + 2);
+    cpu::RoundedMomentum in_bf16 = {};
+    in_bf16.rows = rows, in_bf16.cols = cols;
+    const Cost momentum = cpu::muon_rounded_momentum_cost(kGpu, in_bf16);
+    EXPECT(momentum.read == rounded && momentum.written == rounded, "%zu bytes", size_t(momentum.read));
     expect_cost(cpu::muon_normalize_cost(kGpu, rows, cols), 0, {0, count}, {8 * 16});   // sides of products
     expect_cost(cpu::gram_cost(kGpu, 8, 24, 3), 3 * 2. * 8 * 8 * 24, {3 * 8 * 24}, {3 * 8 * 8});
     expect_cost(cpu::linear_combination_cost(kGpu, count), 0, {2 * count}, {count});

@@ -72,6 +72,7 @@ enum class Shortcut : uint8_t { None, X0 };
 enum class ValueEmbeddings : uint8_t { None, Alternate };
 enum class OptimizerKind : uint8_t { Adamw, Muon };
 enum class Polynomial : uint8_t { Polar, Quintic, Cubic };       // of Muon's iterations
+enum class StateDtype : uint8_t { Fp32, Bf16 };
 enum class LrSchedule : uint8_t { Cosine, Linear, Wsd, Constant };
 enum class TransportKind : uint8_t { Auto, Mpi, Tcp, Nccl, Threads };
 enum class PipelineSchedule : uint8_t { OneFOneB, Interleaved };
@@ -99,6 +100,7 @@ constexpr const char* words_of(Polynomial) { return "polar|quintic|cubic"; }
 constexpr const char* words_of(InitKind) { return "gpt2|unit"; }
 constexpr const char* words_of(Shortcut) { return "none|x0"; }
 constexpr const char* words_of(ValueEmbeddings) { return "none|alternate"; }
+constexpr const char* words_of(StateDtype) { return "fp32|bf16"; }
 constexpr const char* words_of(LrSchedule) { return "cosine|linear|wsd|constant"; }
 constexpr const char* words_of(TransportKind) { return "auto|mpi|tcp|nccl|threads"; }
 constexpr const char* words_of(PipelineSchedule) { return "1f1b|interleaved"; }

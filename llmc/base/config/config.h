@@ -57,6 +57,7 @@ struct OptimizerConfig {
     int64_t warmup = 100, decay = 0;
     double final_lr = 0.1;
     bool stochastic_rounding = false;
+    Choice<StateDtype> state = StateDtype::Fp32;
 
     template <class F> void visit(F&& f) {
         f("kind", kind, "muon: matrices of blocks by Muon, all else by AdamW");
@@ -89,6 +90,8 @@ struct OptimizerConfig {
         f("decay", decay, "steps of wsd's final decay, which begins after warmup; 0: train.steps / 5",
           range(0, kMany));
         f("stochastic_rounding", stochastic_rounding, "of bf16 weights from their FP32 masters");
+        f("state", state, "moments between steps, Muon's momentum too. bf16: rounded stochastically, in any "
+          "run.precision; fp32: in full (fp64 with run.precision = fp64)");
     }
 };
 

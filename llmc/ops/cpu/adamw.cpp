@@ -57,6 +57,12 @@ static void update(real* __restrict master, real* __restrict m, real* __restrict
     }
 }
 
+// The key of a run's element, and how many elements from there on have keys that follow.
+static uint64_t key_of(const AdamwTensor& t, size_t i) {
+    return t.global + i / t.cols * t.stride + i % t.cols;
+}
+static size_t in_sequence(const AdamwTensor& t, size_t i) { return t.cols - i % t.cols; }
+
 // Elements first .. first + count of a tensor.
 static void round_grain(const Adamw& a, const AdamwTensor& t, size_t first, size_t count) {
     floatX* param = a.param + t.start;
@@ -66,14 +72,35 @@ static void round_grain(const Adamw& a, const AdamwTensor& t, size_t first, size
         return;
     }
     for (size_t i = first, n; i < first + count; i += n) {
-        n = std::min(t.cols - i % t.cols, first + count - i);
-        round_run(param + i, master + i, n, t.global + i / t.cols * t.stride + i % t.cols, a.seed, a.step);
+        n = std::min(in_sequence(t, i), first + count - i);
+        round_run(param + i, master + i, n, key_of(t, i), a.seed, a.step);
+    }
+}
+
+using Update = void(real*, real*, real*, const real*, size_t, const Coefficients&);
+
+// Of moments in bf16 a copy in full precision is updated, and rounded.
+static void update_rounded(const Adamw& a, const AdamwTensor& t, size_t first, size_t count,
+                           const Coefficients& c, Update* update_all) {
+    constexpr size_t kCopied = 1024;
+    real m[kCopied], v[kCopied];
+    for (size_t i = first, n; i < first + count; i += n) {
+        n = std::min({kCopied, in_sequence(t, i), first + count - i});
+        const size_t at = t.start + i;
+        bfloat16 *const stored_m = static_cast<bfloat16*>(a.m) + at,
+                 *const stored_v = static_cast<bfloat16*>(a.v) + at;
+        std::copy_n(stored_m, n, m);
+        std::copy_n(stored_v, n, v);
+        update_all(a.master + at, m, v, a.grad + at, n, c);
+        round_moments(stored_m, stored_v, m, v, n, key_of(t, i), a.seed, a.step);
     }
 }
 
 void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count) {
     if (walked(adamw_update_cost, a, tensors, count)) return;
     if (!a.state->finite) return;
+    const bool rounded = a.moments != dtype_of<real>;
+    real *const m = static_cast<real*>(a.m), *const v = static_cast<real*>(a.v);
     #pragma omp parallel num_threads(context.threads)
     for (size_t t = 0; t < count; t++) {
         const AdamwTensor& run = tensors[t];
@@ -84,7 +111,8 @@ void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count) {
         for (int64_t g = 0; g < grains; g++) {
             const size_t from = size_t(g) * kGrain, at = run.start + from,
                          n = std::min(kGrain, run.count - from);
-            update_all(a.master + at, a.m + at, a.v + at, a.grad + at, n, c);
+            if (rounded) update_rounded(a, run, from, n, c, update_all);
+            else update_all(a.master + at, m + at, v + at, a.grad + at, n, c);
             if (a.param) round_grain(a, run, from, n);
         }
     }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "llmc/base/context.h"
+#include "llmc/base/numbers/interval.h"
 #include "llmc/base/numbers/simd.h"
 #include "llmc/ops/cpu/rounding.h"
 #include "llmc/ops/ops.h"
@@ -20,6 +21,29 @@ void muon_momentum(real* u, real* m, const real* grad, const GradientState* stat
         m[i] = finite ? next : m[i];
         u[i] = finite ? g + mu * next : real(0);
     }
+}
+
+void muon_rounded_momentum(const RoundedMomentum& m) {
+    if (walked(muon_rounded_momentum_cost, m)) return;
+    const RoundedMomentum c = m;            // aliases nothing that the loop writes
+    constexpr size_t kCopied = 1024;
+    const real scale = c.state->scale;
+    const bool finite = c.state->finite;
+    #pragma omp parallel for schedule(static) num_threads(context.threads)
+    for (int row = 0; row < c.rows; row++)
+        for (Interval rest{0, size_t(c.cols)}; !rest.empty();) {
+            const auto [first, n] = rest.take(kCopied);
+            const size_t at = size_t(row) * size_t(c.cols) + first;
+            real next[kCopied];
+            for (size_t i = 0; i < n; i++) {
+                const real g = (1 - c.mu) * (c.grad[at + i] * scale);
+                next[i] = c.mu * real(c.m[at + i]) + g;
+                c.u[at + i] = finite ? g + c.mu * next[i] : real(0);
+            }
+            if (finite)
+                round_moments(c.m + at, nullptr, next, nullptr, n,
+                              c.global + uint64_t(row) * c.stride + first, c.seed, c.step);
+        }
 }
 
 void muon_normalize(floatX* x, const real* u, const double* squares, int rows, int cols, int slices) {

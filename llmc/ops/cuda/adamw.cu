@@ -94,15 +94,15 @@ struct Runs {
 };
 struct Coefficients { float beta1, beta2, inverse_bias2, eps; };
 
-// words[k] = the random word of element first + k: word e % 4 of Philox at (seed, step, e / 4). Runs mostly
+// words[k] = the random word of element first + k: word e % 4 of Philox at (seed, stream, e / 4). Runs mostly
 // start at multiples of 4; where not, a word may be of the next quadruple.
-static __device__ __forceinline__ void draw(uint32_t (&words)[4], uint64_t seed, uint64_t step,
+static __device__ __forceinline__ void draw(uint32_t (&words)[4], uint64_t seed, uint64_t stream,
                                             uint64_t first) {
     const int skip = int(first % 4);
-    const Philox a = philox(seed, step, first / 4);
+    const Philox a = philox(seed, stream, first / 4);
     uint32_t x[8] = {a.x[0], a.x[1], a.x[2], a.x[3]};
     if (skip != 0) {
-        const Philox b = philox(seed, step, first / 4 + 1);
+        const Philox b = philox(seed, stream, first / 4 + 1);
         x[4] = b.x[0], x[5] = b.x[1], x[6] = b.x[2], x[7] = b.x[3];
     }
     #pragma unroll
@@ -119,11 +119,32 @@ static __device__ __forceinline__ void update(float& w, float& m, float& v, floa
     w -= u + (cautious && u * w < 0 ? 0.f : run.decay) * w;
 }
 
-template <bool Stochastic>
+// Moments of type M, for the element or pack at `at`. Rounding: moments_stream() has the stream.
+template <class M> static __device__ __forceinline__ PackF load_moments(const void* from, size_t at) {
+    const PackOf<M, 4> stored = PackOf<M, 4>::load_streaming(static_cast<const M*>(from) + at);
+    if constexpr (sizeof(M) == sizeof(float)) return stored;
+    PackF values;
+    #pragma unroll
+    for (int k = 0; k < 4; k++) values[k] = float(stored[k]);
+    return values;
+}
+template <class M>
+static __device__ __forceinline__ void store_moments(void* to, size_t at, const PackF& values,
+                                                     const uint32_t (&words)[4], int shift) {
+    PackOf<M, 4> stored;
+    #pragma unroll
+    for (int k = 0; k < 4; k++) {
+        if constexpr (sizeof(M) == sizeof(float)) stored[k] = values[k];
+        else stored[k] = round_stochastically<M>(values[k], words[k] << shift);
+    }
+    stored.store_streaming(static_cast<M*>(to) + at);
+}
+
+template <bool Stochastic, class M>
 static __device__ __forceinline__ void update_pack(const Adamw& a, const Run& run, size_t at, float scale,
                                                    const Coefficients& c) {
     const PackF g = PackF::load_streaming(a.grad + at);
-    PackF m = PackF::load_streaming(a.m + at), v = PackF::load_streaming(a.v + at);
+    PackF m = load_moments<M>(a.m, at), v = load_moments<M>(a.v, at);
     PackF w = PackF::load_streaming(a.master + at);
     uint32_t random[4];
     if constexpr (Stochastic) draw(random, a.seed, uint64_t(a.step), run.key(at - run.start));
@@ -134,17 +155,29 @@ static __device__ __forceinline__ void update_pack(const Adamw& a, const Run& ru
         if constexpr (Stochastic) rounded[k] = round_stochastically(w[k], random[k]);
         else rounded[k] = floatX(w[k]);
     }
-    m.store_streaming(a.m + at), v.store_streaming(a.v + at), w.store_streaming(a.master + at);
+    uint32_t words[4] = {};
+    if constexpr (sizeof(M) == 2) draw(words, a.seed, moments_stream(a.step), run.key(at - run.start));
+    store_moments<M>(a.m, at, m, words, 0), store_moments<M>(a.v, at, v, words, 16);
+    w.store_streaming(a.master + at);
     if (a.param) rounded.store(a.param + at);
 }
 
 // The elements of a pack inside the run, for packs across a border or with keys out of sequence.
-template <bool Stochastic>
+template <bool Stochastic, class M>
 static __device__ __forceinline__ void update_elements(const Adamw& a, const Run& run, size_t at, float scale,
                                        const Coefficients& c) {
+    M *const stored_m = static_cast<M*>(a.m), *const stored_v = static_cast<M*>(a.v);
     const size_t end = at + Four::size < run.end ? at + Four::size : run.end;
     for (size_t i = at < run.start ? run.start : at; i < end; i++) {
-        update(a.master[i], a.m[i], a.v[i], a.grad[i], scale, run, c, a.cautious);
+        if constexpr (sizeof(M) == 2) {
+            const uint32_t word = random_word(a.seed, moments_stream(a.step), run.key(i - run.start));
+            float m = float(stored_m[i]), v = float(stored_v[i]);
+            update(a.master[i], m, v, a.grad[i], scale, run, c, a.cautious);
+            stored_m[i] = round_stochastically<M>(m, word);
+            stored_v[i] = round_stochastically<M>(v, word << 16);
+        } else {
+            update(a.master[i], stored_m[i], stored_v[i], a.grad[i], scale, run, c, a.cautious);
+        }
         if (!a.param) continue;
         if constexpr (Stochastic) {
             const uint32_t word = random_word(a.seed, uint64_t(a.step), run.key(i - run.start));
@@ -155,8 +188,8 @@ static __device__ __forceinline__ void update_elements(const Adamw& a, const Run
     }
 }
 
-// FLOOR bytes = (28 + (param ? sizeof(floatX) : 0)) elements
-template <bool Stochastic>
+// FLOOR bytes = (12 + 4 sizeof(M) + (param ? sizeof(floatX) : 0)) elements
+template <bool Stochastic, class M>
 __global__ void __launch_bounds__(kUpdateThreads)
     adamw_update_kernel(Adamw a, Coefficients c, const __grid_constant__ Runs runs) {
     if (!a.state->finite) return;
@@ -173,9 +206,10 @@ __global__ void __launch_bounds__(kUpdateThreads)
     #pragma unroll 1
     for (; at < end; at += kUpdateThreads * Four::size) {
         bool whole = at >= run.start && at + Four::size <= run.end;
-        if (Stochastic && whole) whole = run.joined(at - run.start);
-        if (whole) update_pack<Stochastic>(a, run, at, scale, c);
-        else update_elements<Stochastic>(a, run, at, scale, c);
+        // keys count where anything is rounded by chance
+        if ((Stochastic || sizeof(M) == 2) && whole) whole = run.joined(at - run.start);
+        if (whole) update_pack<Stochastic, M>(a, run, at, scale, c);
+        else update_elements<Stochastic, M>(a, run, at, scale, c);
     }
 }
 
@@ -184,17 +218,22 @@ static Coefficients coefficients(const Adamw& a) {
     return {.beta1 = a.beta1, .beta2 = a.beta2, .inverse_bias2 = real(1 / bias2), .eps = a.eps};
 }
 
-static auto update_kernel(const Adamw& a) {
+template <class M> static auto update_kernel(const Adamw& a) {
     if constexpr (sizeof(floatX) == 2)                  // FP32 has no bits to round
-        if (a.stochastic) return adamw_update_kernel<true>;
-    return adamw_update_kernel<false>;
+        if (a.stochastic) return adamw_update_kernel<true, M>;
+    return adamw_update_kernel<false, M>;
+}
+static auto update_kernel(const Adamw& a) {
+    return a.moments == DType::BF16 ? update_kernel<bfloat16>(a) : update_kernel<float>(a);
 }
 
 void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count) {
     if (walked(adamw_update_cost, a, tensors, count)) return;
-    check_aligned(a.master, "master"), check_aligned(a.m, "m"), check_aligned(a.v, "v");
+    check_aligned(a.master, "master");
+    check_aligned(a.m, "m");
+    check_aligned(a.v, "v");
     check_aligned(a.grad, "grad"), check_aligned(a.param, "param");
-    const double each = 28 + (a.param ? sizeof(floatX) : 0);
+    const double each = 12. + 4. * double(size_of(a.moments)) + (a.param ? sizeof(floatX) : 0);
     const double bias1 = 1 - std::pow(double(a.beta1), double(a.step));
     for (size_t i = 0; i < count;) {
         Runs runs = {};

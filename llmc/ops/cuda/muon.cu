@@ -50,6 +50,29 @@ void muon_momentum(real* u, real* m, const real* grad, const GradientState* stat
            {.bytes = 16. * double(count) + 8}, u, m, grad, state, mu, muon_count(count));
 }
 
+// FLOOR bytes = 12 rows cols + 8
+__global__ void __launch_bounds__(kMuonThreads) muon_rounded_momentum_kernel(RoundedMomentum m) {
+    const float scale = load_cached(&m.state->scale);
+    const bool finite = load_cached(&m.state->finite);
+    const uint32_t cols = uint32_t(m.cols);
+    for_muon_elements(uint32_t(m.rows) * cols, [=](uint32_t i) {
+        const uint64_t e = m.global + uint64_t(i / cols) * m.stride + i % cols;
+        const bfloat16 old = load_streaming(m.m + i);
+        const float g = (1 - m.mu) * (load_streaming(m.grad + i) * scale), next = m.mu * float(old) + g;
+        const uint32_t word = random_word(m.seed, moments_stream(m.step), e);
+        store_streaming(m.m + i, finite ? round_stochastically<bfloat16>(next, word) : old);
+        m.u[i] = finite ? g + m.mu * next : 0.f;
+    });
+}
+
+void muon_rounded_momentum(const RoundedMomentum& m) {
+    if (walked(muon_rounded_momentum_cost, m)) return;
+    const size_t count = size_t(m.rows) * size_t(m.cols);
+    (void)muon_count(count);
+    launch(muon_rounded_momentum_kernel, dim3(muon_blocks(count)), dim3(kMuonThreads), 0,
+           {.bytes = 12. * double(count) + 8}, m);
+}
+
 // FLOOR bytes = 4 rows cols + sizeof(floatX) side(rows) side(cols) + 8;  side(n): muon_side(), here `stride`
 __global__ void __launch_bounds__(kMuonThreads)
     muon_normalize_kernel(floatX* x, const float* u, const double* squares, uint32_t rows, uint32_t cols,

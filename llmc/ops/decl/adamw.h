@@ -8,6 +8,7 @@
 //               (Chen et al. 2025, arXiv 2510.12402)
 //     param   = master, rounded to nearest, or stochastically: away from zero with the probability
 //               (discarded bits) / 2^16
+//     m, v      stay as they are, or lie in bf16, rounded stochastically
 
 // Norm and clipping of a step's gradients, on the device: the update reads the state there, so that the
 // device never waits for the host.
@@ -41,20 +42,27 @@ struct AdamwTensor {
     size_t cols = SIZE_MAX, stride = 0;
 };
 
+// The stream of the random words by which a step rounds moments: m by the upper half of an element's word, v
+// by the lower. Weights have the stream `step`.
+HOST_DEVICE inline uint64_t moments_stream(int64_t step) { return uint64_t(1) << 63 | uint64_t(step); }
+
 struct Adamw {
     floatX* param;            // out, rounded from master; null if param is master itself (floatX == real)
-    real *master, *m, *v;
+    real* master;
+    void *m, *v;              // of type `moments`
     const real* grad;
     const GradientState* state;
     real beta1, beta2, eps;
     int64_t step;             // t, counted from 1; steps that were skipped count
     bool stochastic, cautious = false;
     uint64_t seed;
+    DType moments = dtype_of<real>;         // or BF16
 };
 void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count);
 inline Cost adamw_update_cost(const Target&, const Adamw& a, const AdamwTensor* tensors, size_t count) {
     size_t elements = 0;
     for (size_t i = 0; i < count; i++) elements += tensors[i].count;
-    return {.name = "adamw_update", .read = 4 * elements * sizeof(real),
-            .written = elements * (3 * sizeof(real) + (a.param ? sizeof(floatX) : 0))};
+    const size_t state = sizeof(real) + 2 * size_of(a.moments);         // of an element
+    return {.name = "adamw_update", .read = elements * (sizeof(real) + state),
+            .written = elements * (state + (a.param ? sizeof(floatX) : 0))};
 }

@@ -29,6 +29,25 @@ inline Cost muon_momentum_cost(const Target&, size_t count) {
     return {.name = "muon_momentum", .read = 2 * count * sizeof(real), .written = 2 * count * sizeof(real)};
 }
 
+// The same of rows and columns of a matrix, with the momentum in bf16, rounded as AdamW's m.
+struct RoundedMomentum {
+    real* u;                    // (rows, cols)
+    bfloat16* m;                // (rows, cols)
+    const real* grad;           // (rows, cols)
+    const GradientState* state;
+    real mu;
+    int rows, cols;
+    int64_t step;               // as in Adamw
+    uint64_t seed;
+    uint64_t global;            // element (i, j) is global + i stride + j of the whole model
+    size_t stride;
+};
+void muon_rounded_momentum(const RoundedMomentum& m);
+inline Cost muon_rounded_momentum_cost(const Target&, const RoundedMomentum& m) {
+    const size_t bytes = size_t(m.rows) * size_t(m.cols) * (sizeof(real) + sizeof(bfloat16));
+    return {.name = "muon_rounded_momentum", .read = bytes, .written = bytes};
+}
+
 void muon_normalize(floatX* x,                  // (muon_side(rows), muon_side(cols))
                     const real* u,              // (slices, rows, cols / slices): columns, slice by slice
                     const double* squares,      // |u|^2

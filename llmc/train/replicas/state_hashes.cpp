@@ -77,7 +77,7 @@ std::vector<CopyHash> hashes_of_state(const Shards& shards) {
             const Interval kept = common(all, shards.home_of(t.bucket, slot).elements);
             if (slot.memory && !kept.empty())
                 add(1 + i, shards.sharding.state, t, shards.state_at(slot, t.bucket, kept.begin),
-                    kept.count * sizeof(real));
+                    slot.bytes(kept.count));
         }
     }
     return hashes;

@@ -23,7 +23,7 @@ static bool codes_shards(const Config& cfg, const Mesh& mesh) {
 
 static ShardOptions shard_options(const Config& cfg, const Mesh& mesh) {
     const Dims d = dims_of(cfg, cfg.model.vocab, mesh.tp);
-    return {.state = Optimizer::slots(cfg.optimizer.kind),
+    return {.state = Optimizer::slots(cfg.optimizer),
             .sharding = sharding_of(cfg.parallel.zero, mesh.shard.size),
             .trailing = Optimizer::trailing(cfg.optimizer, d),
             .coded = codes_shards(cfg, mesh) ? coded_names() : std::vector<std::string>(),

@@ -73,7 +73,7 @@ private:
         std::vector<Buffer> all = {{reinterpret_cast<std::byte*>(shards.params),
                                     (last.at + last.elements.count) * sizeof(floatX)}};
         for (const StateSlot& slot : shards.state)
-            all.push_back({reinterpret_cast<std::byte*>(slot.memory), slot.at.back() * sizeof(real)});
+            all.push_back({slot.memory, slot.bytes(slot.at.back())});
         return all;
     }
     size_t bytes() const {

@@ -13,17 +13,13 @@ struct StateArray {
     const StateSlot* slot = nullptr;       // null: lies as the weights do
 };
 
-template <class T> StateArray array_of(const char* name, T* memory) {
-    return {name, name_of(dtype_of<T>), sizeof(T), reinterpret_cast<std::byte*>(memory)};
-}
-
 std::vector<StateArray> arrays_of(const Shards& shards) {
     std::vector<StateArray> arrays;
-    arrays.push_back(array_of(kMasterIsParam ? "master" : "weights", shards.params));
+    arrays.push_back({kMasterIsParam ? "master" : "weights", name_of(dtype_of<floatX>), sizeof(floatX),
+                      reinterpret_cast<std::byte*>(shards.params)});
     for (const StateSlot& slot : shards.state) {      // at step 0 every slot but the masters is zero
         if (!shards.trains && !slot.weights) continue;
-        arrays.push_back(array_of(slot.name, slot.memory));
-        arrays.back().slot = &slot;
+        arrays.push_back({slot.name, name_of(slot.dtype), size_of(slot.dtype), slot.memory, &slot});
     }
     return arrays;
 }

@@ -64,6 +64,15 @@ static bool same_weights(const std::string& path, const Config& a, const Config&
     return path != "data.val" || weights_of(a.data.val) == weights_of(b.data.val);
 }
 
+// What becomes of the checkpoint's state where its types change; empty: nothing.
+static std::string change_of_state(const Config& saved, const Config& now) {
+    const StateDtype was = saved.optimizer.state, is = now.optimizer.state;
+    if (saved.train.steps == 0 || now.train.steps == 0 || was == is) return "";
+    const bool rounds = is == StateDtype::Bf16;
+    return fmt::format("  the checkpoint's moments {}\n", rounds ? "are rounded to the nearest bf16"
+                                                                : "begin as they are, in bf16");
+}
+
 SettingsDiff settings_diff(const Config& saved, const Config& now, const Contents& contents_before,
                            const Contents& contents_after) {
     Config a = saved, b = now;
@@ -92,7 +101,7 @@ SettingsDiff settings_diff(const Config& saved, const Config& now, const Content
         if (other_files) diff.changes += ": other contents";
         else if (old.size() + value.size() <= kLong) diff.changes += " " + old + " -> " + value;
     }
-    if (rows.size() > 1) diff.table = table(rows, "llll");
+    if (rows.size() > 1) diff.table = table(rows, "llll") + change_of_state(saved, now);
     return diff;
 }
 

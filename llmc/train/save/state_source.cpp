@@ -169,13 +169,17 @@ static void put_weights(Shards& shards, int b, Interval elements, const real* va
     }
 }
 
-// Of the elements those that lie here.
+// Of the elements those that lie here. Moments in bf16 are rounded to nearest, which keeps those of bf16.
 static void put_state(const Shards& shards, const StateSlot& slot, int b, Interval elements,
                       const real* values) {
     const Interval here = common(shards.home_of(b, slot).elements, elements);
-    if (!here.empty())
-        ops::copy_to_device(shards.state_at(slot, b, here.begin), values + (here.begin - elements.begin),
-                            here.count * sizeof(real));
+    if (here.empty()) return;
+    const real* const from = values + (here.begin - elements.begin);
+    std::byte* const to = shards.state_at(slot, b, here.begin);
+    if (slot.dtype == dtype_of<real>) return ops::copy_to_device(to, from, slot.bytes(here.count));
+    std::vector<bfloat16> rounded(here.count);
+    for (size_t i = 0; i < here.count; i++) rounded[i] = bfloat16(float(from[i]));
+    ops::copy_to_device(to, rounded.data(), slot.bytes(here.count));
 }
 
 static void restore_slot(Shards& shards, const Tensor& t, const StateSource& from, const StateSlot& slot) {

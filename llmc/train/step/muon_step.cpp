@@ -93,10 +93,23 @@ void Muon::add_to(ArenaOf arena) {
 // ---------------------------------------------------------------------------------------------------------
 // a round
 
-void Muon::momentum(const MatrixRun& run, real* momentum, const real* grad, const ops::GradientState* state,
-                    int64_t step) const {
-    ops::muon_momentum(directions + run.at, momentum, grad, state, real(muon_momentum_of(cfg, step)),
-                       run.elements.count);
+void Muon::momentum(const MatrixRun& run, const Momentum& momentum, const real* grad,
+                    const ops::GradientState* state, int64_t step) const {
+    const real mu = real(muon_momentum_of(cfg, step));
+    if (momentum.dtype == dtype_of<real>)
+        return ops::muon_momentum(directions + run.at, reinterpret_cast<real*>(momentum.memory), grad, state,
+                                  mu, run.elements.count);
+    const Tensor& t = *run.matrix->tensor;
+    const Interval elements = run.elements.from(shards.layout.in_bucket(t).begin);
+    const size_t stride = size_t(run.matrix->all_cols);
+    for (const Piece& piece : pieces_of(t, elements)) {
+        const size_t at = piece.at - elements.begin;
+        ops::muon_rounded_momentum({.u = directions + run.at + at,
+                                    .m = reinterpret_cast<bfloat16*>(momentum.memory) + at, .grad = grad + at,
+                                    .state = state, .mu = mu, .rows = int(piece.rows),
+                                    .cols = int(piece.cols), .step = step + 1, .seed = seed,
+                                    .global = t.global + piece.row * stride + piece.col, .stride = stride});
+    }
 }
 
 void Muon::start(size_t round) {

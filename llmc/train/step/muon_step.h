@@ -77,8 +77,9 @@ struct Muon {
 
     // Called in this order; start(r + 1) is called before orthogonalize(r). Pointers: to the run's first
     // element. step: finished steps.
-    void momentum(const MatrixRun& run, real* momentum, const real* grad, const ops::GradientState* state,
-                  int64_t step) const;
+    struct Momentum { std::byte* memory; DType dtype; };       // real, or BF16
+    void momentum(const MatrixRun& run, const Momentum& momentum, const real* grad,
+                  const ops::GradientState* state, int64_t step) const;
     void start(size_t round);
     void normalize(size_t round);
     void orthogonalize(size_t round);

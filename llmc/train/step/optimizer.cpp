@@ -8,11 +8,13 @@ static size_t norm_blocks(const std::vector<Run>& runs) {
     return blocks;
 }
 
-std::vector<StateSlot> Optimizer::slots(OptimizerKind kind) {
+std::vector<StateSlot> Optimizer::slots(const OptimizerConfig& o) {
+    const DType moments = o.state == StateDtype::Bf16 ? DType::BF16 : dtype_of<real>;
     std::vector<StateSlot> slots;
     if (!kMasterIsParam) slots.push_back({.name = "master", .planned = "master weights", .weights = true});
-    slots.push_back({.name = "m", .planned = "first moments"});
-    slots.push_back({.name = "v", .planned = "second moments", .of_trailing = kind == OptimizerKind::Adamw});
+    slots.push_back({.name = "m", .planned = "first moments", .dtype = moments});
+    slots.push_back({.name = "v", .planned = "second moments",
+                     .of_trailing = o.kind == OptimizerKind::Adamw, .dtype = moments});
     return slots;
 }
 
@@ -135,7 +137,7 @@ void Optimizer::add_to(Arena& arena) {
             size_t chunk = 0;
             for (const Work& w : list)
                 if (needs(w, shards.state[i])) chunk = std::max(chunk, w.elements.count);
-            own.add("offloaded state in use", &s[i], chunk);
+            own.add("offloaded state in use", &s[i], shards.state[i].bytes(chunk));
         }
     }
 }
@@ -171,23 +173,22 @@ Optimizer::State Optimizer::state_of(const Work& w) const {
 
 real* Optimizer::master_of(const Work& w, const State& s) const {
     if constexpr (kMasterIsParam) return reinterpret_cast<real*>(param_of(w));
-    else return s[at.master];
+    else return reinterpret_cast<real*>(s[at.master]);
 }
 
 void Optimizer::load(const Work& w, OnDevice& to) const {
     const State from = state_of(w);
-    const size_t bytes = w.elements.count * sizeof(real);
     ops::host_awaits_copies(to.stored);     // a queue of all slices would be longer than CUDA's
     for (size_t i = 0; i < from.size(); i++)
-        if (from[i]) ops::start_copy_to_device(to.state[i], from[i], bytes);
+        if (from[i])
+            ops::start_copy_to_device(to.state[i], from[i], shards.state[i].bytes(w.elements.count));
     ops::mark_copies(to.loaded, CopyLane::ToDevice);
 }
 
 void Optimizer::store(const Work& w, OnDevice& from) const {
     const State to = state_of(w);
-    const size_t bytes = w.elements.count * sizeof(real);
     for (size_t i = 0; i < to.size(); i++)
-        if (to[i]) ops::start_copy_to_host(to[i], from.state[i], bytes);
+        if (to[i]) ops::start_copy_to_host(to[i], from.state[i], shards.state[i].bytes(w.elements.count));
     ops::mark_copies(from.stored, CopyLane::ToHost);
 }
 
@@ -207,14 +208,14 @@ void Optimizer::run_adamw(Work& w, const State& s, double lr, int64_t step) cons
                            .grad = grad_of(w),
                            .state = state, .beta1 = real(cfg.beta1), .beta2 = real(cfg.beta2),
                            .eps = real(cfg.eps), .step = step + 1, .stochastic = cfg.stochastic_rounding,
-                           .cautious = cautious, .seed = seed};
+                           .cautious = cautious, .seed = seed, .moments = shards.state[at.m].dtype};
     ops::adamw_update(adamw, w.tensors.data(), w.tensors.size());
 }
 
 void Optimizer::run_slice(Work& w, const State& s, double lr, int64_t step) const {
     if (w.kind == Work::Adamw) return run_adamw(w, s, lr, step);
     if (w.kind == Work::Momentum)
-        return muon->momentum(w.run, s[at.m], grad_of(w), state, step);
+        return muon->momentum(w.run, {s[at.m], shards.state[at.m].dtype}, grad_of(w), state, step);
     muon->update(w.run, kMasterIsParam ? nullptr : param_of(w), master_of(w, s), state,
                  rate_now(cfg.matrix_lr, cfg, lr), step);
 }

@@ -23,7 +23,7 @@ struct Optimizer {
 
     // What the optimizer keeps of each weight: "master" where weights are rounded, "m" and "v" (AdamW's
     // moments; Muon's momentum is "m").
-    static std::vector<StateSlot> slots(OptimizerKind kind);
+    static std::vector<StateSlot> slots(const OptimizerConfig& o);
     // Tensors without second moments, which lie behind the others (layout.h).
     static std::vector<std::string> trailing(const OptimizerConfig& o, const Dims& d);
 
@@ -59,7 +59,7 @@ private:
         Muon::MatrixRun run = {};
         bool is_slice() const { return kind >= Momentum; }
     };
-    using State = std::vector<real*>;              // of each slot of shards.state; null: the slice needs none
+    using State = std::vector<std::byte*>;         // of each slot of shards.state; null: the slice needs none
     struct Places { size_t master, m, v; };        // of slots in the list
 
     double peak_rate(const Tensor& t) const;

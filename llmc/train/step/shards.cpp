@@ -188,7 +188,8 @@ void Shards::place_slot(StateSlot& slot) const {
 }
 
 void Shards::add_slot_to(Arena& arena, Arena& host, StateSlot& slot) {
-    (offload ? host : arena).of(Purpose::Optimizer).add(slot.planned, &slot.memory, slot.at.back());
+    (offload ? host : arena).of(Purpose::Optimizer).add(slot.planned, &slot.memory,
+                                                        slot.bytes(slot.at.back()));
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -206,7 +207,7 @@ void Shards::flip_state_if_asked() const {
             const Interval here = common(layout.in_bucket(t), home_of(t.bucket, slot).elements);
             if (!here.empty())
                 flip_if_asked(slot.weights ? Flip::Weights : Flip::Moments,
-                              state_at(slot, t.bucket, here.begin), here.count * sizeof(real));
+                              state_at(slot, t.bucket, here.begin), slot.bytes(here.count));
         }
 }
 

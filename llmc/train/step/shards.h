@@ -32,10 +32,12 @@ struct StateSlot {
     const char *name, *planned;    // in checkpoints, and in the memory plan
     bool weights = false;          // the weights in full precision: kept by runs without training as well
     bool of_trailing = true;       // also of the layout's trailing tensors
-    real* memory = nullptr;
+    DType dtype = dtype_of<real>;
+    std::byte* memory = nullptr;
     std::vector<size_t> at = {};   // start of each bucket in memory; one more at the end. Filled in by Shards
 
     bool has(const Tensor& t) const { return of_trailing || !t.trailing; }
+    size_t bytes(size_t elements) const { return elements * size_of(dtype); }
 };
 // The place of a slot in the list. REQUIRES: the list has a slot of this name.
 size_t slot_named(const std::vector<StateSlot>& slots, std::string_view name);
@@ -114,8 +116,8 @@ struct Shards {
     // REQUIRES: the element lies here.
     floatX* weight(int b, size_t element) const { return params + home_of(b, Kept::Weights).place(element); }
     real* gradient(int b, size_t element) const { return grads + home_of(b, Kept::Gradients).place(element); }
-    real* state_at(const StateSlot& slot, int b, size_t element) const {
-        return slot.memory + home_of(b, slot).place(element);
+    std::byte* state_at(const StateSlot& slot, int b, size_t element) const {
+        return slot.memory + slot.bytes(home_of(b, slot).place(element));
     }
     floatX* weight_shard(int b) const { return weight(b, own(b).begin); }
     real* grad_shard(int b) const { return gradient(b, own(b).begin); }

@@ -30,7 +30,7 @@ static void export_slice(const Shards& shards, const Tensor& whole, size_t first
                 const size_t element = start + local;
                 real* const to = out + (global - first);
                 if (!masters) take_widened(to, shards.weight(t->bucket, element), n);
-                else ops::copy_to_host(to, shards.state_at(*masters, t->bucket, element), n * sizeof(real));
+                else ops::copy_to_host(to, shards.state_at(*masters, t->bucket, element), masters->bytes(n));
             });
     }
     shards.mesh.world.all_reduce(reinterpret_cast<Bits*>(out), count);

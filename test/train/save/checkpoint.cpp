@@ -107,7 +107,8 @@ TEST(state_is_what_the_list_of_slots_says) {
     restore(a.shards, random_weights(a.shards.d, 1));
     for (const Tensor& t : a.shards.layout.tensors)
         for (size_t i = t.start; i < t.start + t.param.used(); i++)
-            for (size_t s = 0; s < slots.size(); s++) a.shards.state[s].memory[i] = real(i + s * size);
+            for (size_t s = 0; s < slots.size(); s++)
+                reinterpret_cast<real*>(a.shards.state[s].memory)[i] = real(i + s * size);
     Votes votes;
     Images images({}, a.shards);
     Checkpoint checkpoint(cfg, a.shards, votes, a.snapshot, {}, images);

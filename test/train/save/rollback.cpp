@@ -83,9 +83,10 @@ TEST_IF(kIsFp64, skipped_steps_are_trouble) {
 struct Place {
     int ranks, tp = 1, pp = 1, zero = 0;
     bool muon = false, offload = false;
+    Rounded rounded = Rounded::Nothing;
     std::string text() const {
-        return fmt::format("{} ranks, tp {}, pp {}, zero {}{}{}", ranks, tp, pp, zero, muon ? ", Muon" : "",
-                           offload ? ", offloaded" : "");
+        return fmt::format("{} ranks, tp {}, pp {}, zero {}{}{}{}", ranks, tp, pp, zero, muon ? ", Muon" : "",
+                           offload ? ", offloaded" : "", name_of(rounded));
     }
 };
 
@@ -99,6 +100,7 @@ static Config config_on(const Place& p, const std::string& dir) {
     cfg.parallel.tp = p.tp, cfg.parallel.pp = p.pp;
     if (p.muon) cfg.optimizer.kind = OptimizerKind::Muon;
     if (p.offload) cfg.memory.offload = Offload::Optimizer;
+    round_state(cfg.optimizer, p.rounded);
     return cfg;
 }
 
@@ -147,7 +149,8 @@ static int trained(const Config& cfg, const Mesh& mesh, const std::string& from)
 
 TEST(an_image_goes_on_as_a_checkpoint_does) {
     for (const Place& p : {Place{1}, Place{1, 1, 1, 0, true}, Place{1, 1, 1, 0, false, true},
-                           Place{2, 1, 1, 1}, Place{2, 2}, Place{4, 1, 2, 3},
+                           Place{2, 1, 1, 1, true, false, Rounded::Moments}, Place{2, 1, 1, 1},
+                           Place{2, 2}, Place{4, 1, 2, 3},
                            Place{4, 2, 1, 2, true, true}}) {
         if (kIsFp64 && p.ranks == 4) continue;
         const std::string back = fresh("back"), straight = fresh("straight"), resumed = fresh("resumed");

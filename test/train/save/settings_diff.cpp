@@ -51,6 +51,20 @@ TEST(a_change_of_the_optimizer_names_both) {
         EXPECT(line.find(words) != line.npos, "no '%s' in '%s'", words, line.c_str());
 }
 
+TEST(another_type_of_moments_says_what_becomes_of_them) {
+    Config full, rounded;
+    rounded.optimizer.state = StateDtype::Bf16;
+    full.checkpoint.override_ = rounded.checkpoint.override_ = {"optimizer.state"};
+    const auto expect_line = [](const Config& was, const Config& is, const char* line) {
+        const SettingsDiff d = settings_diff(was, is);
+        EXPECT(d.refused.empty() && d.table.find(line) != std::string::npos, "'%s'", d.table.c_str());
+    };
+    expect_line(full, rounded, "  the checkpoint's moments are rounded to the nearest bf16\n");
+    expect_line(rounded, full, "  the checkpoint's moments begin as they are, in bf16\n");
+    const std::string other = diff_of({{"optimizer.lr", "1"}}).table;
+    EXPECT(other.find("moments") == std::string::npos, "'%s'", other.c_str());
+}
+
 TEST(what_does_not_is_only_shown) {
     for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{
              {"parallel.tp", "2"}, {"memory.recompute", "block"}, {"eval.every", "7"},

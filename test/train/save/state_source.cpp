@@ -8,6 +8,7 @@
 #include "llmc/comm/launch/launch.h"
 #include "llmc/train/save/checkpoint.h"
 #include "llmc/train/save/formats/formats.h"
+#include "test/rounded_state.h"
 #include "test/tiny.h"
 
 namespace fs = std::filesystem;
@@ -18,6 +19,7 @@ struct Where {
     int dp, tp, pp, zero;
     bool offload = false;
     OptimizerKind optimizer = OptimizerKind::Adamw;
+    Rounded rounded = Rounded::Nothing;
 };
 
 static Config config_on(const Where& at) {
@@ -30,6 +32,7 @@ static Config config_on(const Where& at) {
     cfg.parallel.ranks = at.dp * at.tp * at.pp, cfg.parallel.tp = at.tp, cfg.parallel.pp = at.pp;
     cfg.parallel.zero = at.zero;
     if (at.offload) cfg.memory.offload = Offload::Optimizer;
+    round_state(cfg.optimizer, at.rounded);
     fs::create_directories(cfg.run.dir);
     return cfg;
 }
@@ -94,7 +97,8 @@ TEST(an_image_in_memory_restores_another_mesh) {
     constexpr auto kMuon = OptimizerKind::Muon;
     const struct { Where from, to; } moves[] = {
         {{2, 2, 1, 1}, {1, 1, 3, 0}}, {{1, 2, 2, 0}, {4, 1, 1, 3}}, {{3, 1, 1, 3}, {1, 4, 1, 0, true}},
-        {{3, 1, 1, 2, false, kMuon}, {1, 2, 2, 1, false, kMuon}}};
+        {{3, 1, 1, 2, false, kMuon}, {1, 2, 2, 1, false, kMuon}},
+        {{2, 1, 2, 1, true, kMuon, Rounded::Moments}, {1, 4, 1, 0, false, kMuon, Rounded::Moments}}};
     for (const auto& [from, to] : moves) {
         Image image, from_memory, from_disk;
         const Config saver = config_on(from), reader = config_on(to);
@@ -120,6 +124,74 @@ TEST(an_image_in_memory_restores_another_mesh) {
         expect_same(image, from_disk, "disk");
         fs::remove_all(folder);
     }
+}
+
+// A step with gradients that are a function of an element's place: every mesh rounds it to the same bits.
+static void take_steps(const Where& at, Image& image) {
+    Config cfg = config_on(at);
+    cfg.optimizer.grad_clip = 0, cfg.optimizer.matrix_lr = 0;
+    on_ranks(cfg, [&](Tiny& t) {
+        Shards& shards = t.model.shards;
+        for (const Tensor& tensor : shards.layout.tensors) {
+            const Interval all = shards.layout.in_bucket(tensor);
+            const Interval here = common(all, shards.home_of(tensor.bucket, Kept::Gradients).elements);
+            for (const Piece& p : pieces_of(tensor, here.from(all.begin)))
+                for (size_t i = 0; i < p.count(); i++) {
+                    const size_t row = p.row + i / p.cols, col = p.col + i % p.cols;
+                    const size_t place = tensor.global + row * size_t(tensor.param.whole_cols) + col;
+                    *shards.gradient(tensor.bucket, all.begin + p.at + i) = real(std::sin(double(place)));
+                }
+        }
+        const double squares = 1, loss = 1;
+        t.model.optimizer->clip(&squares, &loss);
+        for (int step = 0; step < 2; step++) t.model.optimizer->update(1e-2, step);
+        image.add(shards);
+    });
+}
+
+TEST(stochastic_rounding_knows_no_mesh) {
+    for (const OptimizerKind kind : {OptimizerKind::Adamw, OptimizerKind::Muon})
+        for (const Rounded r : {Rounded::Moments}) {
+            Image one;
+            take_steps({1, 1, 1, 0, false, kind, r}, one);
+            for (Where at : {Where{3, 1, 1, 1}, Where{2, 2, 1, 2}, Where{1, 4, 1, 0},
+                             Where{2, 1, 2, 3, true}}) {
+                at.optimizer = kind, at.rounded = r;
+                const std::string what = fmt::format("dp {} tp {} pp {}{}", at.dp, at.tp, at.pp, name_of(r));
+                Image there;
+                take_steps(at, there);
+                expect_same(one, there, what.c_str());
+            }
+        }
+}
+
+// Moments in full are rounded to the nearest bf16, and those in bf16 are kept.
+TEST(moments_of_another_type_are_read) {
+    const auto trained = [](const Where& at, Image& image) {
+        on_ranks(config_on(at), [&](Tiny& t) {
+            train_steps(t, 2);
+            image.add(t.model.shards);
+        });
+    };
+    const auto read_by = [](const Where& at, const Image& from) {
+        std::vector<real> m;
+        on_ranks(config_on(at), [&](Tiny& t) {
+            restore(t.model.shards, from.source(), true);
+            m = t.values("m");
+        });
+        return m;
+    };
+    const Where full = {1, 1, 1, 0}, rounded = {1, 1, 1, 0, false, OptimizerKind::Adamw, Rounded::Moments};
+    Image in_full, in_bf16;
+    trained(full, in_full), trained(rounded, in_bf16);
+    const std::vector<real> own = read_by(full, in_full), narrowed = read_by(rounded, in_full);
+    size_t other = 0;
+    for (size_t i = 0; i < own.size(); i++) {
+        other += own[i] != narrowed[i];
+        EXPECT(narrowed[i] == real(bfloat16(float(own[i]))), "moment %zu", i);
+    }
+    EXPECT(other > own.size() / 2, "%zu of %zu are rounded", other, own.size());
+    EXPECT(read_by(full, in_bf16) == read_by(rounded, in_bf16), "moments in bf16 change");
 }
 
 // Weights of random numbers and of an import are the same on every mesh, the masters as well.

@@ -22,7 +22,7 @@ struct Described {
         mesh = described_mesh(cfg.parallel, ranks, rank);
         const Dims d = dims_of(cfg, cfg.model.vocab);
         shards.emplace(d, whole_model(d.L), mesh->mesh,
-                       ShardOptions{.state = Optimizer::slots(OptimizerKind::Muon),
+                       ShardOptions{.state = Optimizer::slots(cfg.optimizer),
                                     .sharding = sharding_of(3, ranks),
                                     .trailing = Optimizer::trailing(cfg.optimizer, d)});
         zero.emplace(*shards);

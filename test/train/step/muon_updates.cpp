@@ -184,7 +184,7 @@ TEST(an_update_takes_the_state_that_it_names) {
     const Config cfg = muon_config();
     const Tiny scratch(cfg);
     const auto state_after = [&](bool reversed) {
-        std::vector<StateSlot> slots = Optimizer::slots(OptimizerKind::Muon);
+        std::vector<StateSlot> slots = Optimizer::slots(cfg.optimizer);
         if (reversed) std::reverse(slots.begin(), slots.end());
         const Dims d = dims_of(cfg, cfg.model.vocab);
         Shards shards(d, whole_model(d.L), Mesh(),
@@ -203,7 +203,7 @@ TEST(an_update_takes_the_state_that_it_names) {
         optimizer.update(1e-2, 0);
         std::map<std::string, std::vector<real>> state;
         for (const StateSlot& slot : shards.state)
-            state[slot.name] = {slot.memory, slot.memory + slot.at.back()};
+            state[slot.name] = values_of(slot);
         return state;
     };
     const auto state = state_after(false);
