@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 
 from reference import check, read, write
+from reference_rotary import frequencies, lengthened, turned
 
 PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../test/data/kinds_reference.safetensors")
 GATE = 12                   # channels that the gates of value embeddings read
@@ -43,7 +44,9 @@ KINDS = {       # settings of the model, of the optimizer, steps
                ADAMW, 10),
     "qwen3": ({**LLAMA, "norm_eps": 1e-6, "head_channels": 6, "qk_norm": "before", "window": [5, 0]},
               ADAMW, 10),
-    "qwen2": ({**LLAMA, "norm_eps": 1e-6, "qkv_bias": True}, ADAMW, 10),
+    "qwen2": ({**LLAMA, "norm_eps": 1e-6, "qkv_bias": True,
+               "rope_scaling": {"type": "yarn", "factor": 3, "context": 12, "beta_fast": 1.5,
+                                "beta_slow": 0.5}}, ADAMW, 10),
     "nanochat": ({**SIZES, **MODERN, "norm_gain": False, "norm_eps": 1e-6, "embed_norm": True, "kv_heads": 2,
                   "qk_norm": "after", "qk_gain": False, "activation": "relu2", "ffn_channels": 32,
                   "tied": False, "softcap": 2},
@@ -108,29 +111,6 @@ def shapes(m):
             **({} if m.get("tied", True) else linear("head", V, C))}
 
 
-def frequencies(m, D):
-    """Of the D/2 pairs of channels of a head, per position."""
-    theta, still = m.get("rope_theta", 1e4), m.get("rope_still", 0)
-    if still:
-        turning = round(D / 2 * (1 - still))
-        pairs = torch.arange(turning, dtype=torch.float64)
-        return F.pad(theta ** (-pairs / (turning - 1)), (0, D // 2 - turning))
-    f = theta ** (-torch.arange(0, D, 2, dtype=torch.float64) / D)
-    if "rope_scaling" in m:         # Llama 3.1: waves longer than the old context are slowed down
-        s = m["rope_scaling"]
-        turns = s["context"] * f / (2 * math.pi)
-        kept = ((turns - s["low"]) / (s["high"] - s["low"])).clamp(0, 1)
-        f = f * (kept + (1 - kept) / s["factor"])
-    return f
-
-
-def turned(x, f):
-    """x (B, heads, T, D), by the angle of its position; a pair is channel i and i + D/2."""
-    angles = torch.arange(x.shape[2], dtype=torch.float64)[:, None] * f
-    a, b = x.chunk(2, -1)
-    return torch.cat((a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()), -1)
-
-
 def attention(p, h, x, tokens, m, layer):
     """Of rows x (B, T, C): the heads' outputs (B, T, heads D)."""
     B, T, _ = x.shape
@@ -145,7 +125,7 @@ def attention(p, h, x, tokens, m, layer):
     f = frequencies(m, D)
     if m.get("qk_norm") == "before":
         q, k = normed()
-    q, k = turned(q, f), turned(k, f)
+    q, k = lengthened(m) * turned(q, f), lengthened(m) * turned(k, f)
     if m.get("qk_norm") == "after":
         q, k = normed()
     k, v = (t.repeat_interleave(m["heads"] // KV, 1) for t in (k, v))

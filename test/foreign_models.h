@@ -10,33 +10,43 @@
 
 namespace PRECISION {
 
+inline constexpr RopeScaling kLlama3 = {.kind = RopeScalingKind::Llama3, .factor = 4, .low = 0.5, .high = 2,
+                                        .context = 24};
+inline constexpr RopeScaling kYarn = {.kind = RopeScalingKind::Yarn, .factor = 3, .context = 12,
+                                      .beta_fast = 1.5, .beta_slow = 0.5};
+
 // Under the name of Hugging Face's class.
 inline const std::map<std::string, ModelConfig> kForeign = {
     {"Llama", {.norm = NormKind::RmsNorm, .bias = false, .position = PositionKind::Rope, .rope_theta = 1e3,
                .kv_heads = 2, .head_channels = 8, .activation = Activation::Swiglu, .ffn_channels = 40,
                .tied = false}},
     {"LlamaTied", {.norm = NormKind::RmsNorm, .norm_eps = 1e-6, .position = PositionKind::Rope,
-                   .rope_scaling = {.used = true, .factor = 4, .low = 0.5, .high = 2, .context = 24},
-                   .activation = Activation::Swiglu}},          // with biases
+                   .rope_scaling = kLlama3, .activation = Activation::Swiglu}},         // with biases
     {"LlamaScaled", {.norm = NormKind::RmsNorm, .bias = false, .position = PositionKind::Rope,
-                     .rope_scaling = {.used = true, .factor = 4, .low = 0.5, .high = 2, .context = 24},
-                     .kv_heads = 2, .head_channels = 8, .activation = Activation::Swiglu}},
+                     .rope_scaling = kLlama3, .kv_heads = 2, .head_channels = 8,
+                     .activation = Activation::Swiglu}},
+    {"LlamaLinear", {.norm = NormKind::RmsNorm, .bias = false, .position = PositionKind::Rope,
+                     .rope_scaling = {.kind = RopeScalingKind::Linear, .factor = 2.5},
+                     .activation = Activation::Swiglu}},
     {"Qwen3", {.norm = NormKind::RmsNorm, .norm_eps = 1e-6, .bias = false, .position = PositionKind::Rope,
                .rope_theta = 1e2, .qk_norm = QkNorm::Before, .kv_heads = 2, .head_channels = 20,
                .activation = Activation::Swiglu}},
     {"Qwen3Window", {.norm = NormKind::RmsNorm, .norm_eps = 1e-6, .bias = false,
-                     .position = PositionKind::Rope, .qk_norm = QkNorm::Before, .window = {0, 5},
+                     .position = PositionKind::Rope, .rope_scaling = kYarn, .qk_norm = QkNorm::Before,
+                     .window = {0, 5},
                      .activation = Activation::Swiglu}},
     {"Qwen2", {.norm = NormKind::RmsNorm, .norm_eps = 1e-6, .bias = false, .qkv_bias = true,
-               .position = PositionKind::Rope, .kv_heads = 2, .head_channels = 8,
-               .activation = Activation::Swiglu, .ffn_channels = 40, .tied = false}},
+               .position = PositionKind::Rope,
+               .rope_scaling = {.kind = RopeScalingKind::Yarn, .factor = 4, .context = 300, .attention = 1.7},
+               .kv_heads = 2, .head_channels = 8, .activation = Activation::Swiglu, .ffn_channels = 40,
+               .tied = false}},
     {"Mistral", {.norm = NormKind::RmsNorm, .bias = false, .position = PositionKind::Rope, .window = {5},
                  .kv_heads = 2, .head_channels = 8, .activation = Activation::Swiglu, .ffn_channels = 40,
                  .tied = false}},
     {"NanoChat", {.norm = NormKind::RmsNorm, .norm_gain = false, .norm_eps = 1e-6, .bias = false,
-                  .position = PositionKind::Rope, .qk_norm = QkNorm::After, .qk_gain = false, .kv_heads = 2,
-                  .head_channels = 8, .activation = Activation::Relu2, .tied = false, .softcap = 2,
-                  .embed_norm = true}}};
+                  .position = PositionKind::Rope, .rope_scaling = kYarn, .qk_norm = QkNorm::After,
+                  .qk_gain = false, .kv_heads = 2, .head_channels = 8, .activation = Activation::Relu2,
+                  .tied = false, .softcap = 2, .embed_norm = true}}};
 
 struct Exported {
     Config cfg;

@@ -13,10 +13,11 @@ inline const ModelConfig kKinds[] = {
      .ffn_channels = 24},
     {.norm = NormKind::RmsNorm, .window = {3}, .activation = Activation::Swiglu, .ffn_channels = 36},
     {.norm = NormKind::RmsNorm, .bias = false, .qkv_bias = true, .position = PositionKind::Rope,
+     .rope_scaling = {.kind = RopeScalingKind::Yarn, .factor = 3, .context = 20, .beta_fast = 2},
      .kv_heads = 2, .activation = Activation::Swiglu},                                          // Qwen2
     {.kv_heads = 2, .head_channels = 24, .embed_norm = true},
     {.norm = NormKind::RmsNorm, .norm_eps = 1e-6, .bias = false, .position = PositionKind::Rope,
-     .rope_theta = 1e2, .rope_scaling = {true, 4, 1, 3, 20}, .qk_norm = QkNorm::Before,
+     .rope_theta = 1e2, .rope_scaling = {RopeScalingKind::Llama3, 4, 1, 3, 20}, .qk_norm = QkNorm::Before,
      .window = {5, 0, 8}, .kv_heads = 2, .head_channels = 20, .activation = Activation::Swiglu},   // Qwen3
     {.norm = NormKind::RmsNorm, .norm_gain = false, .bias = false, .position = PositionKind::Rope,
      .qk_norm = QkNorm::After, .qk_gain = false, .kv_heads = 2, .head_channels = 8,

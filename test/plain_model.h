@@ -1,5 +1,6 @@
 // Llama, Qwen3 and NanoChat in plain loops, by the formulas of their papers and the names of Hugging Face.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <string>
@@ -38,20 +39,50 @@ struct PlainModel {
     }
 
     // Llama 3's scaling: waves beyond context / low are slowed down, those below context / high stay.
-    double frequency(size_t i) const {
-        const double f = std::pow(m.rope_theta, -2. * double(i) / double(D()));
+    double llama3(double f) const {
         const RopeScaling& s = m.rope_scaling;
         const double wave = 2 * M_PI / f;
-        if (!s.used || wave < s.context / s.high) return f;
+        if (wave < s.context / s.high) return f;
         if (wave > s.context / s.low) return f / s.factor;
         const double smooth = (s.context / wave - s.low) / (s.high - s.low);
         return (1 - smooth) * f / s.factor + smooth * f;
     }
 
+    // YaRN: pairs from the one with beta_fast rotations over the old context to that with beta_slow.
+    double yarn(size_t i, double f) const {
+        const RopeScaling& s = m.rope_scaling;
+        const auto pair = [&](double rotations) {
+            return double(D()) * std::log(s.context / (rotations * 2 * M_PI)) / (2 * std::log(m.rope_theta));
+        };
+        const double low = std::floor(pair(s.beta_fast)), high = std::ceil(pair(s.beta_slow));
+        if (double(i) <= low) return f;
+        if (double(i) >= high) return f / s.factor;
+        const double slow = (double(i) - std::max(low, 0.)) / (high - std::max(low, 0.));
+        return f * (1 - slow + slow / s.factor);
+    }
+
+    double frequency(size_t i) const {
+        const double f = std::pow(m.rope_theta, -2. * double(i) / double(D()));
+        switch (m.rope_scaling.kind) {
+            case RopeScalingKind::Linear: return f / m.rope_scaling.factor;
+            case RopeScalingKind::Llama3: return llama3(f);
+            case RopeScalingKind::Yarn: return yarn(i, f);
+            default: return f;
+        }
+    }
+
+    // Of cos and sin.
+    double lengthened() const {
+        const RopeScaling& s = m.rope_scaling;
+        if (s.kind != RopeScalingKind::Yarn) return 1;
+        return s.attention > 0 ? s.attention : 1 + std::log(s.factor) / 10;
+    }
+
     void turn(double* head, size_t t) const {
         for (size_t i = 0; i < D() / 2; i++) {
             const double angle = double(t) * frequency(i);
-            const double c = std::cos(angle), s = other_way ? -std::sin(angle) : std::sin(angle);
+            const double c = std::cos(angle) * lengthened();
+            const double s = std::sin(angle) * (other_way ? -lengthened() : lengthened());
             const double x1 = head[i], x2 = head[i + D() / 2];
             head[i] = x1 * c - x2 * s;
             head[i + D() / 2] = x2 * c + x1 * s;

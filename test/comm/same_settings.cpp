@@ -21,7 +21,7 @@ static void change(std::vector<Corpus>* v) { v->push_back({"more.bin"}); }
 static void change(std::vector<string>* v) { v->push_back("more"); }
 static void change(std::vector<int>* v) { v->push_back(1); }
 static void change(std::vector<int64_t>* v) { v->push_back(1); }
-static void change(RopeScaling* v) { v->used = !v->used; }
+static void change(RopeScaling* v) { v->kind = v->used() ? RopeScalingKind::None : RopeScalingKind::Yarn; }
 static void change(RollbackRule* v) { v->every++; }
 
 // What rank 0 of three ends in; rank 2 has settings of its own.

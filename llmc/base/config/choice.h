@@ -65,6 +65,7 @@ enum class ProductKind : uint8_t { Bf16, Fp8 };
 enum class RowKind : uint8_t { Stream, Documents };
 enum class NormKind : uint8_t { LayerNorm, RmsNorm };
 enum class PositionKind : uint8_t { Learned, Rope };
+enum class RopeScalingKind : uint8_t { None, Llama3, Linear, Yarn };
 enum class QkNorm : uint8_t { None, Before, After };             // norm before or after the rotation
 enum class SoftcapKind : uint8_t { Tanh, Sqrt };
 enum class InitKind : uint8_t { Gpt2, Unit };
@@ -93,6 +94,7 @@ constexpr const char* words_of(ProductKind) { return "bf16|fp8"; }
 constexpr const char* words_of(RowKind) { return "stream|documents"; }
 constexpr const char* words_of(NormKind) { return "layernorm|rmsnorm"; }
 constexpr const char* words_of(PositionKind) { return "learned|rope"; }
+constexpr const char* words_of(RopeScalingKind) { return "none|llama3|linear|yarn"; }
 constexpr const char* words_of(QkNorm) { return "none|before|after"; }
 constexpr const char* words_of(SoftcapKind) { return "tanh|sqrt"; }
 constexpr const char* words_of(OptimizerKind) { return "adamw|muon"; }

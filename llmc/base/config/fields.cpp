@@ -47,10 +47,13 @@ static std::string json_of(const Word& v) { return json_string(v.text()); }
 static std::string json_of(const Corpus& v) {
     return spaced().add("path", v.path).add("weight", v.weight).str();
 }
-static std::string json_of(const RopeScaling& v) {
-    if (!v.used) return json_string("none");
-    return spaced().add("type", "llama3").add("factor", v.factor).add("low", v.low).add("high", v.high)
-        .add("context", v.context).str();
+static std::string json_of(RopeScaling v) {
+    const std::string type = Choice(v.kind).text();
+    if (!v.used()) return json_string(type);
+    JsonObject form = spaced();
+    form.add("type", type);
+    v.visit([&](const char* key, const auto& value, bool) { form.add(key, value); });
+    return form.str();
 }
 static std::string json_of(RollbackRule v) {
     JsonObject rule = spaced();
@@ -87,6 +90,15 @@ static std::string bounds(const Limits& l) {
     return low ? " of at least " + plain(l.low) : "";
 }
 
+static std::string form_of(RopeScalingKind kind) {
+    const std::string type = fmt::format("{{\"type\": \"{}\", \"factor\": 1 or more", Choice(kind).text());
+    if (kind == RopeScalingKind::Linear) return type + "}";
+    if (kind == RopeScalingKind::Llama3)
+        return type + ", \"low\": above 0, \"high\": above low, \"context\": 1 or more}";
+    return type + ", \"context\": 1 or more}, which may have \"beta_fast\": above beta_slow, "
+                  "\"beta_slow\": above 0, \"attention\": 0 or more";
+}
+
 std::string expected(const Field& f) {
     return std::visit([&](auto* p) -> std::string {
         using T = std::remove_pointer_t<decltype(p)>;
@@ -104,8 +116,9 @@ std::string expected(const Field& f) {
             return "a JSON list of texts, such as [\"optimizer.lr\"]";
         if constexpr (std::is_same_v<T, Word>) return "one of " + with_commas(p->words);
         if constexpr (std::is_same_v<T, RopeScaling>)
-            return "none, or {\"type\": \"llama3\", \"factor\": 1 or more, \"low\": above 0, "
-                   "\"high\": above low, \"context\": 1 or more}";
+            return p->used() ? form_of(p->kind)
+                             : fmt::format("none, {}, {}, or {}", form_of(RopeScalingKind::Llama3),
+                                           form_of(RopeScalingKind::Linear), form_of(RopeScalingKind::Yarn));
         if constexpr (std::is_same_v<T, RollbackRule>)
             return "some of {\"every\": 0 or more, \"z\": above 0, \"steps\": 1 to 100, \"skip\": 0 or more, "
                    "\"most\": 1 or more}";
@@ -117,6 +130,13 @@ static bool allowed(const RollbackRule& r) {
     const auto within = [](int64_t n, int64_t low, double high) { return n >= low && double(n) <= high; };
     return std::isfinite(r.z) && r.z > 0 && within(r.every, 0, kMany) && within(r.steps, 1, 100) &&
            within(r.skip, 0, kMany) && within(r.most, 1, kMany);
+}
+
+static bool allowed(RopeScaling s) {
+    bool finite = true;
+    s.visit([&](const char*, auto& value, bool) { finite = finite && std::isfinite(double(value)); });
+    return finite && s.factor >= 1 && s.low > 0 && s.high > s.low && s.context >= 1 && s.beta_slow > 0 &&
+           s.beta_fast > s.beta_slow && s.attention >= 0;
 }
 
 bool allowed(const Field& f) {
@@ -135,9 +155,8 @@ bool allowed(const Field& f) {
         else if constexpr (std::is_same_v<T, std::vector<int64_t>>)
             return std::all_of(p->begin(), p->end(), [&](int64_t n) {
                 return double(n) >= f.limits.low && double(n) <= f.limits.high; });
-        else if constexpr (std::is_same_v<T, RollbackRule>) return allowed(*p);
-        else if constexpr (std::is_same_v<T, RopeScaling>)
-            return p->factor >= 1 && p->low > 0 && p->high > p->low && p->context >= 1;
+        else if constexpr (std::is_same_v<T, RollbackRule> || std::is_same_v<T, RopeScaling>)
+            return allowed(*p);
         else return true;
     }, f.value);
 }

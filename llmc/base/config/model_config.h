@@ -8,13 +8,30 @@
 
 inline namespace config {
 
-// Llama 3's RoPE scaling. Frequencies with a wavelength above context / low are divided by factor; below
-// context / high, frequencies are unchanged; between lies a smooth blend.
+// RoPE scaling: positions rotate slower, for a context longer than that of the first training. The formula of
+// each kind stands in model/rotary_table.h. Numbers that a kind does not have are those of the defaults.
 struct RopeScaling {
-    bool used = false;
+    RopeScalingKind kind = RopeScalingKind::None;
     double factor = 8, low = 1, high = 4;
     int context = 8192;             // tokens of a sequence in the first training
+    double beta_fast = 32, beta_slow = 1;       // rotations over `context`
+    double attention = 0;           // factor of cos and sin; 0: 0.1 ln(factor) + 1
+
+    bool used() const { return kind != RopeScalingKind::None; }
     bool operator==(const RopeScaling&) const = default;
+
+    // f(key, member, whether it must be named) for each number of the kind. Where files leave YaRN's last
+    // three out, the paper's values are meant; of the others a default would be a guess about weights.
+    template <class F> void visit(F&& f) {
+        using enum RopeScalingKind;
+        if (kind != None) f("factor", factor, true);
+        if (kind == Llama3) f("low", low, true);
+        if (kind == Llama3) f("high", high, true);
+        if (kind == Llama3 || kind == Yarn) f("context", context, true);
+        if (kind == Yarn) f("beta_fast", beta_fast, false);
+        if (kind == Yarn) f("beta_slow", beta_slow, false);
+        if (kind == Yarn) f("attention", attention, false);
+    }
 };
 
 struct ModelConfig {
@@ -65,7 +82,7 @@ struct ModelConfig {
         f("rope_still", rope_still, "fraction of channel pairs, of lowest frequency, without rotation; the m "
           "others rotate by theta^(-i/(m-1))", half_open(0, 1));
         f("rope_scaling", rope_scaling, "slower rotation for a context longer than that of the first "
-          "training, as in Llama 3.1");
+          "training: none, or by llama3, linear, yarn");
         f("qk_norm", qk_norm, "rmsnorm of each head's queries and keys, before or after their rotation");
         f("qk_gain", qk_gain, "a learned factor for each channel of a qk_norm");
         f("attention_scale", attention_scale, "factor of the scores; 0: 1 / root of a head's channels",

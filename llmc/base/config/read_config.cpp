@@ -63,16 +63,21 @@ static bool assign(Corpus& to, const Json& v) {
     return v.members().size() == (weight ? 2 : 1) && (!weight || assign(to.weight, *weight));
 }
 
-// Every number is named: a default would be a guess about somebody's weights.
 static bool assign(RopeScaling& to, const Json& v) {
     to = {};
     if (v.is_string()) return v.string() == "none";
-    const Json* const type = v.find("type");
-    to.used = v.is_object() && v.members().size() == 5 && type && type->is_string() &&
-              type->string() == "llama3";
-    const auto number = [&](const char* key, auto& n) { return v.find(key) && assign(n, v.get(key)); };
-    return to.used && number("factor", to.factor) && number("low", to.low) && number("high", to.high) &&
-           number("context", to.context);
+    Word type{words_of(RopeScalingKind())};
+    const Json* const word = v.find("type");
+    if (!v.is_object() || !word || !word->is_string() || !type.parse(word->string())) return false;
+    to.kind = RopeScalingKind(type.index);
+    size_t known = 1;
+    bool fits = to.used();
+    to.visit([&](const char* key, auto& value, bool required) {
+        const Json* const given = v.find(key);
+        known += given != nullptr;
+        fits = fits && (given ? assign(value, *given) : !required);
+    });
+    return fits && known == v.members().size();
 }
 
 // Keys that are not named have their defaults.

@@ -17,8 +17,11 @@ std::string wrong_model(const ModelConfig& m, const ShapeKeys& keys) {
         return fmt::format("model.kv_heads = {} does not divide {} = {}: equally many heads share keys and "
                            "values; the nearest that divides is {}", m.kv_heads, keys.heads, m.heads,
                            nearest_divisor(m.heads, m.kv_heads));
-    if (m.rope_scaling.used && m.position != PositionKind::Rope)
+    if (m.rope_scaling.used() && m.position != PositionKind::Rope)
         return "model.rope_scaling is for model.position = rope: learned positions have no rotation";
+    if (m.rope_scaling.kind == RopeScalingKind::Yarn && !(m.rope_theta > 1))
+        return fmt::format("model.rope_theta = {:g}: model.rope_scaling = yarn needs a base above 1, so that "
+                           "later pairs of channels rotate slower", m.rope_theta);
     if (m.value_embeddings != ValueEmbeddings::None && m.channels < kGateInputs)
         return fmt::format("{} = {}: the gates of model.value_embeddings read {} channels", keys.channels,
                            m.channels, kGateInputs);

@@ -45,27 +45,34 @@ static void fill_shape(Config& cfg, const ModelConfig& shape) {
     });
 }
 
-// The context may be shorter: later positions are left out. Rotary positions have no end.
-static void check_context(const Config& cfg, const ReadModel& model, bool warns) {
-    const int own = cfg.model.context, theirs = model.shape.context;
-    CHECK_INPUT(own <= theirs || model.shape.position == PositionKind::Rope,
-                "model.context = {}, but the model of model.init = '{}' knows {} positions; set it to "
-                "at most that", own, model.from, theirs);
-    if (own > theirs && warns)
-        warning("model.context = {}: the model of model.init = '{}' was made for {} positions, and computes "
-                "less well behind these until it is trained there", own, model.from, theirs);
+// Rotary positions have no end, and their rotation may be slowed down for a longer context.
+static bool may_change(const ReadModel& model, const std::string& key) {
+    const bool rotates = key == "context" || key == "rope_scaling" || key == "rope_theta";
+    return rotates && model.shape.position == PositionKind::Rope;
 }
 
-static void check_shape(Config& cfg, const ReadModel& model) {
+// The context may be shorter: later positions are left out.
+static bool is_shorter(const Config& cfg, const ReadModel& model, const std::string& key) {
+    return key == "context" && cfg.model.context <= model.shape.context;
+}
+
+static void check_shape(const Config& cfg, const ReadModel& model, bool warns) {
     Config sized = cfg;
     sized.model = with_sizes(cfg.model);
+    std::string others;
     each_of_shape(sized, with_sizes(model.shape), [&](const Field& own, const Field& theirs) {
         const std::string path = own.path(), here = value_json(own.value), there = value_json(theirs.value);
-        if (own.key != "context")
-            CHECK_INPUT(here == there, "{} = {}, but the model of model.init = '{}' has {}; set {} to {}, or "
-                        "leave it out", path, here, model.from, there,
-                        path, there);
+        if (here == there || is_shorter(cfg, model, own.key)) return;
+        CHECK_INPUT(own.key != "context" || may_change(model, own.key), "{} = {}, but the model of "
+                    "model.init = '{}' has learned {} positions; set it to at most that", path, here,
+                    model.from, there);
+        CHECK_INPUT(may_change(model, own.key), "{} = {}, but the model of model.init = '{}' has {}; set {} "
+                    "to {}, or leave it out", path, here, model.from, there, path, there);
+        others += fmt::format("{}{} = {}, not {}", others.empty() ? "" : ", ", path, here, there);
     });
+    if (warns && !others.empty())
+        warning("other positions than those of the model of model.init = '{}': {}; it computes less well "
+                "until it is trained with them", model.from, others);
 }
 
 // The reason why a file is no tokenizer for a model of vocab ids; empty: usable.
@@ -119,8 +126,7 @@ void adopt_open_model(Config& cfg, bool warns, Opens opens) {
     if (saved.any || starts_random(init)) return;
     const ReadModel model = model_of(init, opens);
     fill_shape(cfg, model.shape);
-    check_shape(cfg, model);
-    check_context(cfg, model, warns);
+    check_shape(cfg, model, warns);
     if (!is_foreign(init)) return;
     const std::string unusable = adopt_tokenizer(cfg, model);
     if (!unusable.empty()) warn_of_no_text(cfg, unusable, warns);

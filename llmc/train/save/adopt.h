@@ -21,8 +21,8 @@ ReadModel model_of(const std::string& init, Opens opens = Opens::Model);
 // adopt_open_settings() sets), else to model.init's. A model.* that differs from model.init's is exit code
 // 78; check_settings() compares with the checkpoint. The tokenizer of an import becomes data.tokenizer if the
 // settings name no tokenizer. An unusable tokenizer is one warning if `warns`, and leaves out eval.tasks,
-// which need a tokenizer. Where positions are rotary, model.context may be longer than that of model.init: a
-// warning.
+// which need a tokenizer. Where positions are rotary, model.context may be longer than that of model.init,
+// and model.rope_scaling and rope_theta may be others: a warning.
 void adopt_open_model(Config& cfg, bool warns, Opens opens = Opens::Model);
 
 // Settings `train` of --generate, --evaluate and --export: no steps, and a batch that any mesh divides.

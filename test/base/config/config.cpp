@@ -63,7 +63,7 @@ static void change(const Field& f) {
         } else if constexpr (std::is_same_v<T, std::vector<Corpus>>) *p = {{"a/*.bin", 0.1}, {"b", 3}};
         else if constexpr (std::is_same_v<T, std::vector<int>>) *p = {64, 64, 0};
         else if constexpr (std::is_same_v<T, std::vector<int64_t>>) *p = {3, 1000000};
-        else if constexpr (std::is_same_v<T, RopeScaling>) *p = {true, 32, 0.5, 3, 4096};
+        else if constexpr (std::is_same_v<T, RopeScaling>) *p = {RopeScalingKind::Llama3, 32, 0.5, 3, 4096};
         else if constexpr (std::is_same_v<T, RollbackRule>) *p = {100, 4.5, 2, 0, 7};
         else *p = {"optimizer.lr", "train.steps"};
     }, f.value);

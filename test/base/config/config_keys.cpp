@@ -90,3 +90,19 @@ TEST(rules_of_rollbacks) {
                    strstr(f.what(), "\"z\": above 0"), "%s: '%s'", rule, f.what());
     }
 }
+
+// The numbers of YaRN that are not named are the paper's.
+TEST(every_rope_scaling_reads_back) {
+    Config cfg;
+    for (const char* form : {R"("none")", R"({"type": "linear", "factor": 2.5})",
+                             R"({"type": "llama3", "factor": 8, "low": 1, "high": 4, "context": 64})",
+                             R"({"type": "yarn", "factor": 4, "context": 64, "beta_fast": 16, )"
+                             R"("beta_slow": 2, "attention": 1.25})"}) {
+        cfg = parse_config(fmt::format(R"({{"model": {{"rope_scaling": {}}}}})", form), "echo");
+        const string read = value_json(&cfg.model.rope_scaling);
+        EXPECT(read == form, "%s", read.c_str());
+    }
+    set_value(cfg, "model.rope_scaling", R"({"type": "yarn", "factor": 4, "context": 64})");
+    const RopeScaling expected = {.kind = RopeScalingKind::Yarn, .factor = 4, .context = 64};
+    EXPECT(cfg.model.rope_scaling == expected && expected.beta_fast == 32 && expected.beta_slow == 1);
+}

@@ -66,12 +66,23 @@ TEST(mistakes_in_settings) {
             {"model.channels = 8", "model.value_embeddings read 12 channels"});
     refused("--model.shortcut=x1", {"model.shortcut", "x1", "none, x0"});
     refused("--model.init_kind=zero", {"model.init_kind", "zero", "gpt2, unit"});
-    refused("--model.rope_scaling=yarn", {"model.rope_scaling", "yarn", "none, or {\"type\": \"llama3\""});
+    refused("--model.rope_scaling=yarn", {"model.rope_scaling", "yarn", "none, {\"type\": \"llama3\"",
+                                          "{\"type\": \"linear\", \"factor\": 1 or more}"});
     const string llama3 = "'--model.rope_scaling={\"type\": \"llama3\", \"factor\": 8, \"low\": 1, "
                           "\"high\": ";
     refused(llama3 + "4}'", {"model.rope_scaling", "\"context\": 1 or more"});
     refused(llama3 + "1, \"context\": 64}'", {"model.rope_scaling", "\"high\": above low"});
     refused(llama3 + "4, \"context\": 64}'", {"model.rope_scaling is for model.position = rope"});
+    const auto scaled = [](const string& form) {
+        return "'--model.rope_scaling={\"type\": \"" + form + "}' --model.position=rope";
+    };
+    refused(scaled("linear\", \"factor\": 0.5"), {"expected {\"type\": \"linear\", \"factor\": 1 or more}"});
+    refused(scaled("linear\", \"factor\": 2, \"context\": 64"), {"expected {\"type\": \"linear\""});
+    refused(scaled("yarn\", \"factor\": 2"), {"expected {\"type\": \"yarn\"", "\"context\": 1 or more}"});
+    const string yarn = "yarn\", \"factor\": 2, \"context\": 64";
+    refused(scaled(yarn + ", \"beta_slow\": 32"), {"\"beta_fast\": above beta_slow"});
+    refused(scaled(yarn + ", \"attention\": -1"), {"\"attention\": 0 or more"});
+    refused(scaled(yarn) + " --model.rope_theta=1", {"model.rope_theta = 1", "above 1"});
     refused("--model.rope_theta=500", {"model.rope_theta = 500 is for model.position = rope",
                                        "leave it out"});
     refused("--model.rope_still=0.5", {"model.rope_still = 0.5 is for model.position = rope"});

@@ -119,6 +119,36 @@ TEST(a_named_key_that_differs_is_an_error) {
     EXPECT(shape_of("fewer")["context"] == 32, "%s", fewer.out.c_str());
 }
 
+// Rotary positions go on with a longer context, and rotate slower there. One line says so.
+TEST(rotary_models_go_on_with_a_longer_context) {
+    json rope = kShape;
+    rope.merge_patch({{"position", "rope"}, {"norm", "rmsnorm"}, {"bias", false}, {"activation", "swiglu"}});
+    const json tokenizer = {{"tokenizer", (text_config(), folder("tokenizer.json"))}};
+    const string config = bare("rotary", {{"model", rope}, {"data", tokenizer}}), hf = folder("rotary_hf");
+    ok(train_gpt(config));
+    ok(train_gpt(config, "--export=hf:" + hf));
+    const string yarn = R"({"type": "yarn", "factor": 2, "context": 40})";
+    const string longer = " --model.context=80 '--model.rope_scaling=" + yarn + "'";
+    for (const string& init : {"hf:" + hf, folder("rotary") + "/step_4"}) {
+        for (const string command : {"--plan", ""}) {
+            const Ran ran = ok(train_gpt(bare("longer"), command + from(init) + longer));
+            const bool says = has(ran.err, "model.context = 80, not 40, model.rope_scaling = {\"type\": ");
+            EXPECT(says && count_of(ran.err, "warning") == 1 && count_of(ran.err, "\n") == 1, "'%s'",
+                   ran.err.c_str());
+        }
+        const json model = json::parse(text_of(folder("longer") + "/config.json"))["model"];
+        EXPECT(model["context"] == 80 && model["rope_scaling"]["type"] == "yarn", "%s", model.dump().c_str());
+        ok(train_gpt(bare("longer"), "--export=hf:" + folder("longer_hf")));
+        const json theirs = json::parse(text_of(folder("longer_hf") + "/config.json"));
+        EXPECT(theirs["max_position_embeddings"] == 80 && theirs["rope_scaling"]["factor"] == 2, "%s",
+               theirs.dump().c_str());
+        run("rm -r " + folder("longer") + " " + folder("longer_hf"));
+    }
+    // the same context without the scaling is the import as it is
+    const Ran same = ok(train_gpt(bare("same"), from("hf:" + hf)));
+    EXPECT(!has(same.err, "warning"), "'%s'", same.err.c_str());
+}
+
 // ---------------------------------------------------------------------------------------------------------
 // going on
 

@@ -1,8 +1,7 @@
-// config.json of Hugging Face: model_type names the class, whose table has the keys. The turns of RoPE have
-// two forms, both read and written: rope_parameters in transformers 5, rope_theta and rope_scaling before.
-// Likewise layers with a window: layer_types, and max_window_layers before.
+// config.json of Hugging Face: model_type names the class, whose table has the keys. Layers with a window
+// have two forms, both read and written: layer_types, and max_window_layers before. Rotary positions are in
+// rotary_hf.cpp.
 #include <algorithm>
-#include <optional>
 
 #include "llmc/base/check.h"
 #include "llmc/train/save/formats/format_hf.h"
@@ -15,73 +14,6 @@ const HfClass& hf_class_of(const Json& config, const std::string& path) {
         if (!type || *type == Json(c.kind.id)) return c;
     CHECK_INPUT(false, "{}: model_type is {}, expected one of {}: this program computes no other", path,
                 for_message(*type), list_of_ids(hf_kinds()));
-}
-
-// Rotary positions, as one of the forms says; nothing: the file does not have the form, or not the number.
-struct Rotary {
-    std::optional<double> theta;
-    std::optional<RopeScaling> scaling;
-};
-
-static std::optional<double> theta_of(const Json& from, const std::string& path) {
-    const Json* theta = from.find("rope_theta");
-    if (!theta || theta->is_null()) return {};
-    CHECK_INPUT(theta->is_number() && theta->number() >= 1e-3 && theta->number() <= 1e12,
-                "{}: rope_theta is {}, expected a number of 1e-3 to 1e12", path, for_message(*theta));
-    return theta->number();
-}
-
-static RopeScaling llama3_of(const Json& form, const std::string& where) {
-    const auto number = [&](const char* key) {
-        const Json& v = form.get(key);
-        CHECK_INPUT(v.is_number() && v.number() > 0 && v.number() <= 1 << 24, "{}: {} is {}, expected a "
-                    "number above 0", where, key, for_message(v));
-        return v.number();
-    };
-    const RopeScaling s = {.used = true, .factor = number("factor"), .low = number("low_freq_factor"),
-                           .high = number("high_freq_factor"),
-                           .context = int(number("original_max_position_embeddings"))};
-    CHECK_INPUT(s.factor >= 1 && s.high > s.low && s.context >= 1, "{}: factor {:g}, low_freq_factor {:g}, "
-                "high_freq_factor {:g}: expected a factor of 1 or more, and high above low", where, s.factor,
-                s.low, s.high);
-    return s;
-}
-
-// A key that the type does not have may change the turns; 1 and null do not.
-static void check_rotary_keys(const Json& form, const char* key, const std::string& path, bool llama3) {
-    for (const auto& [name, value] : form.members()) {
-        const bool common = name == "rope_type" || name == "type" || name == "rope_theta" ||
-                            name == "original_max_position_embeddings";
-        const bool of_llama3 = name == "factor" || name == "low_freq_factor" || name == "high_freq_factor";
-        const bool harmless = value.is_null() || value == Json(1);
-        CHECK_INPUT(common || (of_llama3 && llama3) || harmless, "{}: {} has {} = {}: this program computes "
-                    "no such turns", path, key, name, for_message(value));
-    }
-}
-
-static Rotary rotary_of(const Json& config, const char* key, const std::string& path) {
-    const Json& form = config.get(key);
-    if (form.is_null()) return {};
-    CHECK_INPUT(form.is_object(), "{}: {} is {}, expected an object", path, key, for_message(form));
-    const Json& type = form.find("rope_type") ? form.get("rope_type") : form.get("type");
-    const bool usual = type.is_null() || type == Json("default"), llama3 = type == Json("llama3");
-    CHECK_INPUT(usual || llama3, "{}: {} has the type {}, expected \"default\" or \"llama3\": this program "
-                "computes no other turns", path, key, for_message(type));
-    check_rotary_keys(form, key, path, llama3);
-    return {.theta = theta_of(form, path),
-            .scaling = llama3 ? llama3_of(form, path + ": " + key) : RopeScaling()};
-}
-
-static void read_rotary(const Json& config, const std::string& path, ModelConfig& m) {
-    const Rotary now = rotary_of(config, "rope_parameters", path);
-    const Rotary old = rotary_of(config, "rope_scaling", path);
-    const std::optional<double> before = theta_of(config, path);
-    CHECK_INPUT(!now.theta || !before || *now.theta == *before, "{}: rope_theta is {:g}, and {:g} in "
-                "rope_parameters; leave one out", path, *before, *now.theta);
-    CHECK_INPUT(!now.scaling || !old.scaling || *now.scaling == *old.scaling, "{}: rope_scaling is other "
-                "than rope_parameters; leave one out", path);
-    m.rope_theta = now.theta.value_or(before.value_or(1e4));
-    m.rope_scaling = now.scaling.value_or(old.scaling.value_or(RopeScaling()));
 }
 
 static bool has_rotary(const HfClass& c) { return c.kind.has_other("rope_scaling"); }
@@ -203,15 +135,9 @@ ModelConfig hf_settings(const HfClass& c, const Json& config, const std::string&
     check_other_keys(c, config, path);
     return settings_of(c.kind, path, [&](const char* key) { return config.find(key); }, [&](ModelConfig& m) {
         if (!has_rotary(c)) return;
-        read_rotary(config, path, m);
+        read_rotary_hf(config, path, m);
         read_windows(c, config, path, m);
     });
-}
-
-static Json::Members scaling_members(const RopeScaling& s) {
-    if (!s.used) return {{"rope_type", "default"}};
-    return {{"rope_type", "llama3"}, {"factor", s.factor}, {"low_freq_factor", s.low},
-            {"high_freq_factor", s.high}, {"original_max_position_embeddings", s.context}};
 }
 
 std::string hf_config_json(const HfClass& c, const OwnModel& m, const char* dtype) {
@@ -224,13 +150,7 @@ std::string hf_config_json(const HfClass& c, const OwnModel& m, const char* dtyp
     for (auto& [key, value] : keys_to_write(c.kind, m.shape))
         members.emplace_back(key, key == "dtype" || key == "torch_dtype" ? Json(dtype) : std::move(value));
     if (has_windows(c)) add_windows(c, members, m.shape);
-    if (has_rotary(c)) {
-        Json::Members scaling = scaling_members(m.shape.rope_scaling), rotary = scaling;
-        rotary.emplace_back("rope_theta", m.shape.rope_theta);
-        members.emplace_back("rope_parameters", std::move(rotary));
-        members.emplace_back("rope_theta", m.shape.rope_theta);
-        members.emplace_back("rope_scaling", m.shape.rope_scaling.used ? Json(std::move(scaling)) : Json());
-    }
+    if (has_rotary(c)) add_rotary_hf(members, m.shape);
     members.emplace_back("bos_token_id", std::move(begin));
     members.emplace_back("eos_token_id", std::move(end));
     return to_text(std::move(members), 2) + "\n";

@@ -1,8 +1,6 @@
 #include "llmc/train/save/formats/format_gguf.h"
 
-#include <cmath>
 #include <cstring>
-#include <numbers>
 #include <optional>
 
 #include "llmc/base/check.h"
@@ -22,18 +20,6 @@ std::vector<const ForeignKind*> kinds_of_gguf() {
 std::vector<uint64_t> shape_in_gguf(const ForeignTensor& p, const Tensor& t) {
     if (t.param.whole_cols == 1) return {p.rows};
     return {p.rows, uint64_t(t.param.whole_cols)};
-}
-
-std::vector<float> divisors_of(const ModelConfig& m) {
-    const int D = with_sizes(m).head_channels;
-    const RopeScaling& s = m.rope_scaling;
-    std::vector<float> divisors;
-    for (int i = 0; i < D / 2; i++) {
-        const double rotations = s.context * std::pow(m.rope_theta, -2. * i / D) / (2 * std::numbers::pi);
-        const double kept = std::clamp((rotations - s.low) / (s.high - s.low), 0., 1.);
-        divisors.push_back(float(1 / ((1 - kept) / s.factor + kept)));
-    }
-    return divisors;
 }
 
 // llama.cpp wants as many tokens as the embedding has rows; those beyond the tokenizer's are marked unused.
@@ -112,20 +98,20 @@ static GgufValue value_in_gguf(const Json& v) {
 static void write_gguf(const OwnModel& m, const std::string& path) {
     const ForeignKind& kind = gguf_kinds()[kind_for(m.shape, kinds_of_gguf())];
     const GgufType type = type_named(path).value_or(GgufType::F32);
-    const bool scaled = m.shape.rope_scaling.used;
+    const bool scaled = m.shape.rope_scaling.kind == RopeScalingKind::Llama3;
     std::vector<GgufPair> pairs = {{"general.architecture", std::string(kind.id)},
                                    {kName, std::string(kProgram)},
                                    {"general.file_type", file_type(type)}};
     for (const auto& [key, value] : keys_to_write(kind, m.shape))
         pairs.push_back({key, value_in_gguf(value)});
-    if (scaled) pairs.push_back({kScaling, to_text(value_of_setting(m.shape, "rope_scaling"))});
+    for (GgufPair& pair : scaling_pairs(kind, m.shape)) pairs.push_back(std::move(pair));
     add_tokenizer(pairs, m.tokenizer, m.shape.vocab);
     std::vector<GgufTensor> infos;
     const auto foreign = [&](const Tensor& t) { return foreign_tensors(kind.tensors, kind.blocks, t); };
     for (const Tensor& t : m.layout.tensors)
         for (const ForeignTensor& p : foreign(t))
             infos.push_back({.name = p.name, .shape = shape_in_gguf(p, t), .type = type_of(t, type)});
-    const std::vector<float> divisors = divisors_of(m.shape);
+    const std::vector<float> divisors = scaled ? divisors_of(m.shape) : std::vector<float>();
     if (scaled) infos.push_back({kRopeFreqs, {divisors.size()}});
     const Tensor& wte = m.layout.tensors.front();
     if (kind.two_heads)

@@ -1,6 +1,7 @@
 // Hugging Face's folders: config.json, model.safetensors or several files with an index, and the tokenizer's
-// files. classes_hf.cpp has the table of classes, config_hf.cpp reads and writes config.json, weights_hf.cpp
-// opens the tensors, import_hf.cpp reads a model and format_hf.cpp writes one.
+// files. classes_hf.cpp has the table of classes, config_hf.cpp reads and writes config.json, of it
+// rotary_hf.cpp rotary positions, weights_hf.cpp opens the tensors, import_hf.cpp reads a model and
+// format_hf.cpp writes one.
 #pragma once
 #include <map>
 #include <memory>
@@ -21,6 +22,9 @@ std::vector<const ForeignKind*> hf_kinds();
 const HfClass& hf_class_of(const Json& config, const std::string& path);     // by model_type
 ModelConfig hf_settings(const HfClass& c, const Json& config, const std::string& path);
 std::string hf_config_json(const HfClass& c, const OwnModel& m, const char* dtype);    // of torch
+
+void read_rotary_hf(const Json& config, const std::string& path, ModelConfig& m);     // REQUIRES: m's sizes
+void add_rotary_hf(Json::Members& members, const ModelConfig& m);
 
 inline constexpr const char* kHfHead = "lm_head.weight";
 bool transposed(const HfClass& c, const Tensor& t);

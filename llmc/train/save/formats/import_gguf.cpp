@@ -5,9 +5,7 @@
 #include <set>
 
 #include "llmc/base/check.h"
-#include "llmc/base/config/config.h"
 #include "llmc/base/json/json.h"
-#include "llmc/base/json/json_file.h"
 #include "llmc/io/files/gguf.h"
 #include "llmc/io/text/tokenizer_gguf.h"
 #include "llmc/train/save/formats/format_gguf.h"
@@ -71,35 +69,6 @@ static const ForeignKind& kind_of(const std::map<std::string, Json>& values, con
                 path, for_message(found->second), list_of_ids(kinds_of_gguf()));
 }
 
-// The divisors do not say which setting they are of: the key does, else Llama 3's own low and high.
-static void read_scaling(const GgufFile& file, const std::map<std::string, Json>& values, ModelConfig& m) {
-    const GgufTensor* t = file.find(kRopeFreqs);
-    if (!t) return;
-    const size_t pairs = size_t(with_sizes(m).head_channels) / 2;
-    CHECK_INPUT(t->shape == std::vector<uint64_t>{pairs} && t->type == GgufType::F32, "{}: {} is of another "
-                "shape than the {} pairs of a head", file.path, kRopeFreqs, pairs);
-    std::vector<float> found(pairs);
-    file.read(*t, 0, pairs, found.data());
-    const auto named = values.find(kScaling);
-    const bool stated = named != values.end();
-    const std::string where = file.path + ": " + (stated ? kScaling : kRopeFreqs);
-    CHECK_INPUT(!stated || named->second.is_string(), "{} is {}, expected a text", where,
-                for_message(named->second));
-    ModelConfig by_largest;
-    by_largest.rope_scaling = {.used = true,
-                               .factor = double(*std::max_element(found.begin(), found.end()))};
-    const Json form = stated ? parse_json_text(named->second.string(), where)
-                             : value_of_setting(by_largest, "rope_scaling");
-    const std::string as_config = to_text(Json::Members{{"model", Json::Members{{"rope_scaling", form}}}});
-    m.rope_scaling = parse_config(as_config, where).model.rope_scaling;
-    const std::vector<float> expected = divisors_of(m);
-    for (size_t i = 0; i < pairs; i++)
-        CHECK_INPUT(std::abs(found[i] - expected[i]) <= 1e-4f * expected[i], "{}: {} has {:g} for pair {}, "
-                    "where Llama 3's scaling by {:g} has {:g}: this program computes no other", file.path,
-                    kRopeFreqs,
-                    found[i], i, m.rope_scaling.factor, expected[i]);
-}
-
 static void check_tensors(const ForeignKind& kind, const GgufFile& file, const ModelConfig& m) {
     std::set<std::string> others;
     for (const auto& [name, t] : file.tensors) others.insert(name);
@@ -112,7 +81,7 @@ static void check_tensors(const ForeignKind& kind, const GgufFile& file, const M
         others.erase(p.name);
     });
     if (m.tied) others.erase(kHead);
-    if (m.rope_scaling.used) others.erase(kRopeFreqs);
+    if (m.rope_scaling.kind == RopeScalingKind::Llama3) others.erase(kRopeFreqs);
     CHECK_INPUT(others.empty(), "{}: the tensor {} is no part of a {}; without it the model would compute "
                 "something else", file.path, json_string(*others.begin()), kind.name);
 }
@@ -140,7 +109,7 @@ static ModelConfig settings_of_gguf(const ForeignKind& kind, const GgufFile& fil
     return settings_of(kind, file.path, value, [&](ModelConfig& m) {
         check_known(kind, values, file.path);
         if (kind.has_other("tied")) m.tied = !file.find(kHead);
-        if (kind.has_other("rope_scaling")) read_scaling(file, values, m);
+        if (kind.has_other("rope_scaling")) m.rope_scaling = scaling_of_gguf(kind, file, values, m);
         check_copies(kind, m, file.path, value);
     });
 }

@@ -101,11 +101,14 @@ ModelConfig settings_of(const ForeignKind& kind, const std::string& path,
         set_key(cfg, k, path, value(k.key));
         check_twice(kind, k, path, before, value_of_setting(cfg.model, k.setting));
     }
-    const std::string wrong = wrong_shape(
-        cfg.model, {kind.key_of("layers"), kind.key_of("heads"), kind.key_of("channels"),
-                    kind.key_of("context"), kind.key_of("vocab")});
-    CHECK_INPUT(wrong.empty(), "{}: {}", path, wrong);
+    const ShapeKeys names = {kind.key_of("layers"), kind.key_of("heads"), kind.key_of("channels"),
+                             kind.key_of("context"), kind.key_of("vocab")};
+    const auto check = [&](const std::string& wrong) {
+        CHECK_INPUT(wrong.empty(), "{}: {}", path, wrong);
+    };
+    check(wrong_shape(cfg.model, names));
     if (read_others) read_others(cfg.model);
+    check(wrong_model(cfg.model, names));
     check_names(kind, cfg.model, path);
     return cfg.model;
 }
@@ -136,7 +139,6 @@ static ModelConfig canonical(ModelConfig m) {
     m = with_sizes(m);
     if (m.bias) m.qkv_bias = usual.qkv_bias;
     if (m.qk_norm == QkNorm::None) m.qk_gain = usual.qk_gain;
-    if (!m.rope_scaling.used) m.rope_scaling = {};
     if (m.position == PositionKind::Learned) {
         m.rope_theta = usual.rope_theta;
         m.rope_still = usual.rope_still;
@@ -153,6 +155,15 @@ static bool stored(const ForeignKind& kind, const std::string& setting) {
     return kind.has_other(setting);
 }
 
+static std::string scaling_in_the_way(const RopeScaling& s, const ForeignKind& kind) {
+    const RopeScaling usual;
+    if (s.kind == RopeScalingKind::Llama3 && !kind.llama3)
+        return "model.rope_scaling = none, linear or yarn, not llama3";
+    if (kind.betas || (s.beta_fast == usual.beta_fast && s.beta_slow == usual.beta_slow)) return "";
+    return fmt::format("model.rope_scaling with beta_fast = {:g} and beta_slow = {:g}, not {:g} and {:g}",
+                       usual.beta_fast, usual.beta_slow, s.beta_fast, s.beta_slow);
+}
+
 std::vector<std::string> in_the_way(const ModelConfig& m, const ForeignKind& kind) {
     Config own, held;
     own.model = canonical(m);
@@ -167,6 +178,8 @@ std::vector<std::string> in_the_way(const ModelConfig& m, const ForeignKind& kin
         const std::string value = value_json(ours[i].value), expected = value_json(theirs[i].value);
         if (value != expected) why.push_back(fmt::format("{} = {}, not {}", ours[i].path(), expected, value));
     }
+    if (const std::string scaling = scaling_in_the_way(m.rope_scaling, kind); why.empty() && !scaling.empty())
+        why.push_back(scaling);
     std::set<int> windows(own.model.window.begin(), own.model.window.end());
     windows.erase(0);
     const bool mixed = kind.one_window && own.model.window.size() > 1;

@@ -33,6 +33,8 @@ struct ForeignKind {
     std::vector<const char*> others;        // settings that the format has in a form of its own
     std::vector<FixedSetting> fixed;        // all other settings are GPT-2's
     bool one_window = false;                // of all layers
+    bool llama3 = true;                     // model.rope_scaling: holds that of Llama 3
+    bool betas = true;                      // and YaRN's, with betas of its own
     bool two_heads = false;                 // GGUF: a file has the embedding once more, as the head
 
     bool has_other(const std::string& setting) const;       // in others

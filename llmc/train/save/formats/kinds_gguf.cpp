@@ -34,11 +34,16 @@ static ForeignKind gpt2_kind() {
      {ARCH ".attention.value_length", "head_channels", {}, Write},                                         \
      {ARCH ".rope.dimension_count", "head_channels", {}, Write},                                           \
      {ARCH ".attention.layer_norm_rms_epsilon", "norm_eps"}, {ARCH ".rope.freq_base", "rope_theta", {1e4}},\
-     {ARCH ".vocab_size", "vocab"}, {ARCH ".rope.scaling.type", nullptr, {"none"}, Read},                  \
-     {ARCH ".rope.scaling.factor", nullptr, {1.0, 0.0}, Read},       /* alone: linear scaling */           \
-     {ARCH ".rope.scale_linear", nullptr, {1.0, 0.0}, Read},         /* its old name */                    \
-     {ARCH ".rope.scaling.attn_factor", nullptr, {1.0}, Read},                                             \
-     {ARCH ".rope.scaling.original_context_length", nullptr, {}, Read},     /* of YaRN alone */            \
+     {ARCH ".vocab_size", "vocab"},                                                                        \
+     {ARCH ".rope.scaling.type", nullptr, {}, Read},                 /* these five: rotary_gguf.cpp */     \
+     {ARCH ".rope.scaling.factor", nullptr, {}, Read}, {ARCH ".rope.scale_linear", nullptr, {}, Read},     \
+     {ARCH ".rope.scaling.attn_factor", nullptr, {}, Read},                                                \
+     {ARCH ".rope.scaling.original_context_length", nullptr, {}, Read},                                    \
+     {ARCH ".rope.scaling.yarn_beta_fast", nullptr, {32.0}, Read},   /* not read by all of llama.cpp: */   \
+     {ARCH ".rope.scaling.yarn_beta_slow", nullptr, {1.0}, Read},    /* values as without the key */       \
+     {ARCH ".rope.scaling.yarn_ext_factor", nullptr, {1.0, -1.0}, Read},                                   \
+     {ARCH ".rope.scaling.yarn_attn_factor", nullptr, {1.0, -1.0}, Read},                                  \
+     {ARCH ".rope.scaling.yarn_log_multiplier", nullptr, {0.0}, Read},                                     \
      {ARCH ".rope.scaling.finetuned", nullptr, {}, Read},            /* a remark */                        \
      {ARCH ".attention.causal", nullptr, {true}, Read}, {ARCH ".attention.scale", nullptr, {0.0}, Read},   \
      {ARCH ".expert_count", nullptr, {0}, Read}, {ARCH ".expert_used_count", nullptr, {}, Read},           \
@@ -59,15 +64,17 @@ static ForeignKind llama_kind() {
             .tensors = llama_tensors(Rows::Pairs), .keys = LLAMA_KEYS("llama"),
             .others = {"tied", "rope_scaling"},
             .fixed = {{"norm", "rmsnorm"}, {"position", "rope"}, {"activation", "swiglu"},
-                      {"bias", "false"}}};
+                      {"bias", "false"}},
+            .betas = false};
 }
 
 static ForeignKind qwen3_kind() {
     ForeignKind kind = {
         .name = "Qwen3 of llama.cpp", .id = "qwen3", .blocks = "blk.", .tensors = llama_tensors(Rows::Same),
-        .keys = LLAMA_KEYS("qwen3"), .others = {"tied"},
+        .keys = LLAMA_KEYS("qwen3"), .others = {"tied", "rope_scaling"},
         .fixed = {{"norm", "rmsnorm"}, {"position", "rope"}, {"activation", "swiglu"}, {"bias", "false"},
-                  {"qk_norm", "before"}}};
+                  {"qk_norm", "before"}},
+        .llama3 = false, .betas = false};
     kind.tensors.push_back({"qnw", "attn_q_norm.weight"});
     kind.tensors.push_back({"knw", "attn_k_norm.weight"});
     return kind;
@@ -76,9 +83,10 @@ static ForeignKind qwen3_kind() {
 static ForeignKind qwen2_kind() {
     ForeignKind kind = {
         .name = "Qwen2 of llama.cpp", .id = "qwen2", .blocks = "blk.", .tensors = llama_tensors(Rows::Same),
-        .keys = LLAMA_KEYS("qwen2"), .others = {"tied"},
+        .keys = LLAMA_KEYS("qwen2"), .others = {"tied", "rope_scaling"},
         .fixed = {{"norm", "rmsnorm"}, {"position", "rope"}, {"activation", "swiglu"}, {"bias", "false"},
-                  {"qkv_bias", "true"}}};
+                  {"qkv_bias", "true"}},
+        .llama3 = false, .betas = false};
     for (const char* name : {"attn_q.bias", "attn_k.bias", "attn_v.bias"})
         kind.tensors.push_back({"qkvb", name});
     return kind;

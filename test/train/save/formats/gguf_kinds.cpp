@@ -17,7 +17,7 @@ static const Exported& exported(const string& kind) {
     if (!all.contains(kind)) all.emplace(kind, export_kind(kind, {"gguf:" + file_of(kind)}));
     return all.at(kind);
 }
-static const std::vector<string> kNames = {"Llama", "LlamaScaled", "Qwen3", "Qwen2"};
+static const std::vector<string> kNames = {"Llama", "LlamaScaled", "LlamaLinear", "Qwen3", "Qwen2"};
 
 // Hugging Face's name of a tensor of llama.cpp.
 static string gguf_name(const string& name) {
@@ -55,7 +55,7 @@ TEST_IF(!kIsBf16, exports_give_the_same_logits) {
         };
         test::PlainModel plain{m, get};
         expect_same(plain.logits(e.ids), e.logits, kind);
-        if (!m.rope_scaling.used) continue;
+        if (m.rope_scaling.kind != RopeScalingKind::Llama3) continue;
         const std::vector<float>& divisors = g.tensors.at("rope_freqs.weight").values;
         for (size_t i = 0; i < D / 2; i++) {
             const double bare = std::pow(m.rope_theta, -2. * double(i) / double(D));
@@ -168,9 +168,14 @@ TEST_IF(!kIsBf16, keys_of_another_computation) {
     const auto refused = [](const char* key, GgufValue value) {
         expect_refused(small_llama({{key, std::move(value)}}, {}), string(key) + " is ");
     };
-    refused("llama.rope.scaling.type", string("yarn"));
-    refused("llama.rope.scaling.factor", 4.f);
-    refused("llama.rope.scale_linear", 4.f);
+    refused("llama.rope.scaling.type", string("longrope"));
+    refused("llama.rope.scaling.factor", 0.5f);
+    refused("llama.rope.scale_linear", -4.f);
+    refused("llama.rope.scaling.attn_factor", 2.f);
+    refused("llama.rope.scaling.yarn_beta_fast", 16.f);
+    refused("llama.rope.scaling.yarn_attn_factor", 2.f);
+    expect_refused(small_llama({{"llama.rope.scaling.type", string("yarn")}}, {}),
+                   "there is no llama.rope.scaling.factor");
     refused("llama.attention.causal", false);
     refused("llama.attention.scale", 0.5f);
     refused("llama.logit_scale", 2.f);
@@ -208,7 +213,8 @@ TEST_IF(!kIsBf16, values_for_each_layer) {
 
 TEST_IF(!kIsBf16, scaled_turns_that_are_no_scaling) {
     const std::vector<GgufTensor> divisors = {{.name = "rope_freqs.weight", .shape = {1}}};
-    expect_refused(small_llama({}, divisors), "rope_freqs.weight: model.rope_scaling = {");     // zeros
+    expect_refused(small_llama({}, divisors), "the largest of rope_freqs.weight is 0");
+    expect_refused(small_llama({{"llama.rope.scaling.factor", 4.f}}, divisors), "of two scalings");
     for (const GgufValue& v : {GgufValue(string("{\"type\"")), GgufValue(string("\"none\"}, \"x\": {")),
                                GgufValue(string("7")), GgufValue(7u)})
         expect_refused(small_llama({{"train_gpt.rope_scaling", v}}, divisors),

@@ -168,13 +168,13 @@ TEST_IF(!kIsBf16, what_is_not_computed_is_named) {
     change("Qwen3Window", {{"layer_types", {"full_attention", "x"}}}, {"layer_types", "\"x\""});
     change("Llama", {{"layer_types", sliding}, {"use_sliding_window", true}, {"sliding_window", 4}},
            {"layer_types", "sliding"});
-    const json yarn = {{"rope_type", "yarn"}, {"factor", 4.}};
-    change("Llama", {{"rope_parameters", yarn}}, {"rope_parameters", "yarn"});
+    const json longrope = {{"rope_type", "longrope"}, {"factor", 4.}};
+    change("Llama", {{"rope_parameters", longrope}}, {"rope_parameters", "longrope", "\"yarn\""});
     const json llama3 = {{"rope_type", "llama3"}, {"factor", 4.}, {"low_freq_factor", 1.},
                          {"original_max_position_embeddings", 8192}};
     change("Llama", {{"rope_parameters", llama3}}, {"rope_parameters", "high_freq_factor"});
     change("LlamaTied", {{"rope_scaling", {{"factor", 8.}}}}, {"rope_scaling", "rope_parameters"});
-    change("Llama", {{"rope_scaling", {{"type", "linear"}, {"factor", 4.}}}}, {"rope_scaling", "linear"});
+    change("Llama", {{"rope_scaling", {{"type", "linear"}, {"factor", 4.}}}}, {"rope_scaling", "leave one"});
     change("Llama", {{"rope_theta", 5e5}}, {"rope_theta", "500000", "1000"});
     for (const char* kind : {"Llama", "Qwen2", "Mistral", "NanoChat"}) {
         change(kind, {{"logit_scale", 0.0625}}, {"logit_scale = 0.0625", kind});
