@@ -13,7 +13,8 @@ HOUSE = {
             "cpu/products", "cpu"],
     "comm": ["", "rendezvous", "agents", "transport", "launch"],
     "model": ["", "infer"],
-    "train": ["data", "step", "replicas", "save/formats", "save", "survive", "score", "report", "serve",
+    "train": ["data", "step", "replicas", "save/formats", "hook", "save",
+              "survive", "score", "report", "serve",
               "watch", "log", "run", "price", "plan", "explore"],
 }
 FLOORS = list(HOUSE)

@@ -154,6 +154,8 @@ struct CheckpointConfig {
     int64_t keep_every = 0;
     std::string resume = "auto";
     bool async = true;
+    std::string hook;
+    double hook_timeout = 3600;
     std::vector<std::string> override_;    // key "override", which C++ reserves in places
 
     bool resumes_newest() const { return resume == "auto"; }
@@ -170,6 +172,8 @@ struct CheckpointConfig {
         f("resume", resume,
           "auto: go on from the newest checkpoint of run.dir; never; a folder step_N, or a run (its newest)");
         f("async", async, "write to disk while training goes on; with memory.offload until the next update");
+        f("hook", hook, "command that gets the folder of each complete checkpoint as its last argument");
+        f("hook_timeout", hook_timeout, "seconds that the command may take before it is killed", at_least(1));
         f("override", override_, "keys whose values may differ from those of the checkpoint");
     }
 };

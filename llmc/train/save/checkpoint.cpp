@@ -36,7 +36,7 @@ Checkpoint::Checkpoint(const Config& c, Shards& held, Votes& v, std::byte* const
     : cfg(c), shards(held), mesh(held.mesh), votes(v), snapshot(s), images(kept),
       tokenizer_files(std::move(tokenizer)), run(new_run_id()), share(share_to_save(held)),
       saver(mesh.world, c.checkpoint, v, disk_of_run(std::move(disk), c.run.dir)),
-      folder(file_id(c.run.dir)) {
+      hook{c.checkpoint.hook, c.checkpoint.hook_timeout, c.run.dir + "/hook.log"}, folder(file_id(c.run.dir)) {
     total_bytes = uint64_t(sum_over<1>(mesh.world, {double(share.bytes)})[0]);
     if (share.offloaded) shards.await_readers = [this] { saver.await_share(); };
 }
@@ -126,6 +126,9 @@ void Checkpoint::save_if_due(const RunState& state, bool asked, bool ends) {
     phase(Phase::Save, state.step);
     if (saves) save(state, ends);
     else finish();
+    if (!ends || mesh.rank > 0 || cfg.checkpoint.hook.empty()) return;
+    hook.finish();                  // commands may have held older checkpoints
+    saver.prune(cfg.run.dir);
 }
 
 static std::string mesh_json(const Config& cfg, const Mesh& mesh) {
@@ -179,12 +182,19 @@ static std::string room_in(const std::string& run_dir) {
     return fmt::format("run.dir {} is gone: was it moved or removed? Bring it back", run_dir);
 }
 
+void Checkpoint::poll() {
+    report(saver.poll(), false);
+    (void)hook.poll();
+}
+
 void Checkpoint::report(const std::optional<Saver::Outcome>& outcome, bool last) {
     if (!outcome) return;
     if (outcome->error.empty()) {
         saved = outcome->step;
         newest = outcome->dir;
-        if (mesh.rank == 0) print_event("saved", for_terminal(newest));
+        if (mesh.rank > 0) return;
+        print_event("saved", for_terminal(newest));
+        hook.add(newest, hold_checkpoint(newest).lock);
         return;
     }
     if (mesh.rank > 0 && !last) return;

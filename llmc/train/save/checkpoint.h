@@ -9,6 +9,7 @@
 // With checkpoint.async saves run beside training (saver.h); else training waits. Offloaded state is written
 // from where it is: the next update of the state waits until this rank's share is written.
 #pragma once
+#include "llmc/train/hook/hook.h"
 #include "llmc/train/save/formats/formats.h"
 #include "llmc/train/save/images.h"
 #include "llmc/train/save/rank_state.h"
@@ -31,6 +32,7 @@ struct Checkpoint {
     RankShare share;
     uint64_t total_bytes = 0;        // over all ranks
     Saver saver;
+    CheckpointHook hook;             // of rank 0
     FileId folder;                   // of run.dir, while this run has its lock
     int64_t saved = -1;              // step of the newest checkpoint in run.dir
     std::function<void()> before_save = {};     // may end the run; may be empty
@@ -61,7 +63,7 @@ struct Checkpoint {
     void save(const RunState& state, bool ends);
     // Prints a line for a save that has ended, a warning for a failed save, once the votes of every rank are
     // read.
-    void poll() { report(saver.poll(), false); }
+    void poll();
     void finish() { report(saver.finish(), false); }        // the same, but waits for a running save
 
     Manifest manifest() const;       // what all steps have alike: without files, pieces, step and state
