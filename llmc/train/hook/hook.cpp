@@ -24,7 +24,8 @@ static int start_in_group(const char* const words[], const std::string& log, pid
     posix_spawn_file_actions_init(&files);
     posix_spawnattr_init(&attributes);
     posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&files, 1, log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0644);
+    constexpr int kAppend = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW;
+    posix_spawn_file_actions_addopen(&files, 1, log.c_str(), kAppend, 0644);
     posix_spawn_file_actions_adddup2(&files, 1, 2);
     sigset_t none, all;
     sigemptyset(&none);
@@ -34,7 +35,8 @@ static int start_in_group(const char* const words[], const std::string& log, pid
     posix_spawnattr_setpgroup(&attributes, 0);
     posix_spawnattr_setflags(&attributes,
                              POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    const int error = posix_spawn(process, "/bin/sh", &files, &attributes, const_cast<char**>(words), environ);
+    const int error =
+        posix_spawn(process, "/bin/sh", &files, &attributes, const_cast<char**>(words), environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&files);
     return error;
@@ -94,7 +96,7 @@ void CheckpointHook::finish() {
         if (!poll()) return true;
         if (!said && seconds_now() - begin > 5) {
             said = true;
-            print_event("waits", fmt::format("for checkpoint.hook of {}", for_terminal(calls_.front().folder)));
+            print_event("waits", "for checkpoint.hook of " + for_terminal(calls_.front().folder));
         }
         return false;
     });

@@ -36,7 +36,8 @@ Checkpoint::Checkpoint(const Config& c, Shards& held, Votes& v, std::byte* const
     : cfg(c), shards(held), mesh(held.mesh), votes(v), snapshot(s), images(kept),
       tokenizer_files(std::move(tokenizer)), run(new_run_id()), share(share_to_save(held)),
       saver(mesh.world, c.checkpoint, v, disk_of_run(std::move(disk), c.run.dir)),
-      hook{c.checkpoint.hook, c.checkpoint.hook_timeout, c.run.dir + "/hook.log"}, folder(file_id(c.run.dir)) {
+      hook{c.checkpoint.hook, c.checkpoint.hook_timeout, c.run.dir + "/hook.log"},
+      folder(file_id(c.run.dir)) {
     total_bytes = uint64_t(sum_over<1>(mesh.world, {double(share.bytes)})[0]);
     if (share.offloaded) shards.await_readers = [this] { saver.await_share(); };
 }

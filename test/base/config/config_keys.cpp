@@ -37,7 +37,8 @@ TEST(keys_are_those_of_the_interface) {
         "eval.task_limit eval.task_folder "
         "sample.every sample.tokens sample.temperature sample.top_k sample.top_p sample.prompt "
         "checkpoint.every checkpoint.keep_last checkpoint.keep_every checkpoint.resume "
-        "checkpoint.async checkpoint.hook checkpoint.hook_timeout checkpoint.override log.every log.comm log.peak_tflops log.tensorboard "
+        "checkpoint.async checkpoint.hook checkpoint.hook_timeout "
+        "checkpoint.override log.every log.comm log.peak_tflops log.tensorboard "
         "log.prometheus log.trace log.health log.histograms cluster.gpu cluster.file cluster.gpus_per_node "
         "cluster.node_gbs cluster.network_gbs cluster.memory_gb cluster.watts cluster.dollars_per_hour "
         "cluster.failure_hours cluster.days cluster.dollars");
