@@ -46,6 +46,8 @@ struct Whole {
     HeadTensors<real> head_grads() { return {grad(layout.wte), nullptr}; }
     uint64_t version() const { return 1; }
     const BlockCodes* block_codes(int) const { return nullptr; }
+    BlockTensors<real> vector_grads(int l, int) { return block_grads(l); }
+    void add_vector_grads(int, int) {}
     void done_embed() {}
     void done_block(int) {}
     void done_final() {}

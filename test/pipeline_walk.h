@@ -17,7 +17,7 @@ struct PipelineOutcome {
     std::string wrong;  // empty: every action was done
 };
 
-static constexpr const char* kActions[] = {"forward", "backward", "send", "receive"};
+static constexpr const char* kActions[] = {"forward", "backward", "weight half", "send", "receive"};
 
 // The number of a chunk among those of all stages.
 inline int number_of(const PipelineShape& p, int stage, const Action& a) {
@@ -31,11 +31,12 @@ inline int number_of(const PipelineShape& p, int stage, const Action& a) {
 struct PipelineWalk {
     const PipelineShape p;
     const Lists& lists;
-    int F, B, buffers;
+    int F, B, buffers, W = 0;       // seconds of each work; B: with W the half for the input
     struct Message { Action action; int sent, carried = -1; };
     vector<size_t> at = vector<size_t>(size_t(p.stages));
     vector<int> time = vector<int>(size_t(p.stages));
     std::set<std::tuple<int, int, int>> held = {};  // present: stage, number * 2 + backward, micro
+    std::set<std::tuple<int, int, int>> weighted = {};      // stage, number, micro
     vector<vector<Message>> sent = vector<vector<Message>>(size_t(p.stages));   // by each stage
     vector<int> waits = vector<int>(size_t(p.stages));                          // waits at a posted send
 
@@ -46,6 +47,15 @@ struct PipelineWalk {
         return fmt::format("stage {}: {} of chunk {}, micro-batch {}, peer {}", s, kActions[a.kind], a.chunk,
                            a.micro,
                            a.peer);
+    }
+    // Each once, in the order of micro-batches, as gradients are sums in this order.
+    std::string weight_half(int s, const Action& a) {
+        const int number = number_of(p, s, a);
+        if (!held.count({s, number * 2 + 1, a.micro})) return "before its backward: " + text(s, a);
+        if (a.micro > 0 && !weighted.count({s, number, a.micro - 1})) return "out of order: " + text(s, a);
+        if (!weighted.insert({s, number, a.micro}).second) return "twice: " + text(s, a);
+        time[size_t(s)] += W;
+        return "";
     }
     // A work needs the previous work, in this stage or by message; once.
     std::string work(int s, const Action& a) {
@@ -105,6 +115,8 @@ struct PipelineWalk {
             Message* m = arriving(s, a.peer);
             if (!m) return "";
             wrong = receive(s, a, *m);
+        } else if (a.kind == Action::Weight) {
+            wrong = weight_half(s, a);
         } else {
             wrong = work(s, a);
         }
@@ -133,4 +145,7 @@ inline PipelineOutcome walk(const PipelineShape& p, const Lists& lists, int F, i
 }
 inline PipelineOutcome walk(const PipelineShape& p, const Lists& lists, int F, int B) {
     return walk(p, lists, F, B, send_buffers(p));
+}
+inline PipelineOutcome walk_halves(const PipelineShape& p, const Lists& lists, int F, int B, int W) {
+    return PipelineWalk{.p = p, .lists = lists, .F = F, .B = B, .buffers = send_buffers(p), .W = W}.run();
 }

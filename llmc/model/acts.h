@@ -15,6 +15,7 @@ namespace PRECISION::inline model {
 
 struct BlockActs {
     floatX *in, *x, *ln1, *qkv, *qk, *atty, *x1, *ln2, *pre, *act;
+    floatX *dx2, *dvalues;
     real *ln1_mean, *ln1_rstd, *lse, *ln2_mean, *ln2_rstd;      // mean: if the norm has one
     const floatX* kv;       // first row of the keys and values to attend to: qkv, or the cache in generation
     const floatX *h1, *h2;  // buffers with ln1 and ln2 of all N tokens, from the latest all-gather
@@ -34,7 +35,8 @@ struct ActRow {
 // recomputation would need a scatter.
 inline bool keeps_x1(const Dims& d) { return d.tp > 1; }
 
-inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
+// halves: backward leaves the matrices' gradients for later, which need the last rows.
+inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n, bool halves = false) {
     using G = BlockActs;
     const size_t C = size_t(d.C), A = size_t(d.A), K = size_t(d.K), W = size_t(d.W), F = size_t(d.F),
                  P = size_t(d.P()), NH = size_t(d.NH);
@@ -59,6 +61,8 @@ inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
     { "ln2_rstd",  nullptr,  &G::ln2_rstd,    n,         Block,      false },
     { "pre",       &G::pre,  nullptr,         N * P,     Block,      false },   // before the activation
     { "act",       &G::act,  nullptr,         N * F,     Selective,  false },   // after
+    { "dx2",       &G::dx2,  nullptr,    halves * n * C,  Block,     true  },   // gradient of the result
+    { "dvalues",   &G::dvalues, nullptr, halves * d.kind.values * N * K, Block, true },   // of rows of wve
     };
     std::erase_if(rows, [](const ActRow& row) { return row.count == 0; });
     return rows;
@@ -75,8 +79,8 @@ inline size_t streams_of(const ActRow& row, const BlockActs& a) {
 // Asks the arena for the activations of the blocks and micro-batches that are alive at once, one entry of
 // `acts` each. REQUIRES: `acts` does not move until allocate().
 inline void add_block_acts(ArenaOf arena, std::vector<BlockActs>& acts, const Dims& d, size_t N,
-                           size_t n, Recompute level) {
-    for (const ActRow& row : block_acts(d, N, n)) {
+                           size_t n, Recompute level, bool halves) {
+    for (const ActRow& row : block_acts(d, N, n, halves)) {
         const std::string name = std::string("activations: ") + row.name;
         for (size_t l = 0; l < (is_shared(row, level) ? 1 : acts.size()); l++)
             if (row.x) arena.add(name, &(acts[l].*row.x), row.count * streams_of(row, acts[l]));

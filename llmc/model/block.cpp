@@ -24,6 +24,7 @@ struct Call {
     const Activation f = d.kind.activation;
     const LinearCall product = {s.inputs, tp, N};
     const bool whole = block.level == Recompute::Block;     // recomputation has just gathered h1 and h2
+    const bool now = !block.halves;         // backward adds the gradients of matrices
 
     // -----------------------------------------------------------------------------------------------------
     // arguments of ops
@@ -94,18 +95,53 @@ struct Call {
                 .C = C, .V = d.V, .KV = d.KV, .D = d.D, .stride = size_t(W)};
     }
 
-    // The rows' gradients wait in s.datty, which is dead by then: the encoder adds them up.
+    // s.datty is dead by then.
     void values_backward(const BlockGrads& dw, const floatX* h) const {
-        ops::values_backward({.drows = s.datty, .dgates = s.dgates, .dh = s.dh, .dgatew = dw.gatew},
+        floatX* const drows = now ? s.datty : a.dvalues;
+        ops::values_backward({.drows = drows, .dgates = s.dgates, .dh = s.dh, .dgatew = dw.gatew},
                              values(s.dqkv, h));
-        ops::encoder_backward(dw.wve, nullptr, s.datty, {.tokens = span.tokens, .v0 = 0, .V = d.V, .N = N,
-                                                         .T = span.T, .C = d.K, .t0 = 0});
+        if (now) add_wve(dw, drows);
     }
 
     // The norm of a product's input.
     void coded_norm(ops::Layernorm t) const {
         t.amaxes = s.inputs.own_amaxes(tp);
         ops::layernorm_forward(t, mine, C);
+    }
+
+    // -----------------------------------------------------------------------------------------------------
+    // gradients of matrices: dW += dout^T input
+
+    // Attention sums the columns of dqkv. Rotary turns the gradients of q and k once more.
+    bool sums() const { return !d.kind.rotary() && block.attention.sums_bias(); }
+    const floatX* h1() const { return whole ? a.h1 : tp.all_gather(s.h, a.ln1, nC); }
+    const floatX* h2() const { return whole ? a.h2 : tp.all_gather(s.h, a.ln2, nC); }
+
+    void add_qkv(const BlockGrads& dw, const floatX* dqkv, const floatX* h) const {
+        ops::matmul_backward_weight_bias(dw.qkvw, sums() ? nullptr : dw.qkvb, dqkv, h, N, C, W);
+    }
+    void add_attproj(const BlockGrads& dw, const floatX* dout) const {
+        ops::matmul_backward_weight(dw.attprojw, dout, a.atty, N, A, C);
+    }
+    void add_fc(const BlockGrads& dw, const floatX* dpre, const floatX* h) const {
+        ops::matmul_backward_weight(dw.fcw, dpre, h, N, C, d.P());
+    }
+    void add_fcproj(const BlockGrads& dw, const floatX* dout) const {
+        ops::matmul_backward_weight(dw.fcprojw, dout, a.act, N, F, C);
+    }
+    // Equal tokens add up.
+    void add_wve(const BlockGrads& dw, const floatX* drows) const {
+        ops::encoder_backward(dw.wve, nullptr, drows, {.tokens = span.tokens, .v0 = 0, .V = d.V, .N = N,
+                                                       .T = span.T, .C = d.K, .t0 = 0});
+    }
+
+    // The inputs are forward's; backward() has left the gradients of the outputs (block.h).
+    void weight_half(const BlockGrads& dw) const {
+        add_fcproj(dw, tp.all_gather(s.dh, a.dx2, nC));
+        add_fc(dw, a.pre, h2());
+        add_attproj(dw, tp.all_gather(s.dh, a.x1, nC));
+        add_qkv(dw, a.qkv, h1());
+        if (dw.wve) add_wve(dw, a.dvalues);
     }
 
     // -----------------------------------------------------------------------------------------------------
@@ -148,18 +184,17 @@ struct Call {
     // dx: the gradient of x1. attprojb's gradient is there: the norm of x1 has summed dx.
     StreamGradient attention_backward(const BlockGrads& dw, floatX* dx, floatX* dx0, real* dbias) const {
         const floatX* dout = tp.all_gather(s.dh, dx, nC);
-        ops::matmul_backward_weight(dw.attprojw, dout, a.atty, N, A, C);
+        if (now) add_attproj(dw, dout);
+        else ops::copy(a.x1, dx, nC);                           // x1 was read for the last time
         product.backward_input(s.datty, dout, wattproj(), Amaxes::Pass);
-        // rotary turns the gradients of q and k once more
-        const bool sums = !d.kind.rotary() && block.attention.sums_bias();
         block.attention.backward({.dq = s.dqkv, .dk = s.dqkv + A, .dv = s.dqkv + A + d.K,
                                   .dout = s.datty, .out = a.atty, .lse = a.lse,
                                   .q = a.qkv, .k = a.qkv + A, .v = a.qkv + A + d.K,
-                                  .dbias = sums ? dw.qkvb : nullptr},
+                                  .dbias = sums() ? dw.qkvb : nullptr},
                                  attention_dims(span.B, span.T, span.t0));
         if (d.kind.rotary()) ops::rotary_backward(s.dqkv, dw.qnw, dw.knw, rotary());
-        const floatX* h = whole ? a.h1 : tp.all_gather(s.h, a.ln1, nC);
-        ops::matmul_backward_weight_bias(dw.qkvw, sums ? nullptr : dw.qkvb, s.dqkv, h, N, C, W);
+        const floatX* h = now || w.wve ? h1() : nullptr;
+        if (now) add_qkv(dw, s.dqkv, h);
         product.backward_input(s.dh, s.dqkv, wqkv(), Amaxes::Pass);
         if (w.wve) values_backward(dw, h);
         ops::layernorm_backward({.dx = dx, .dw = dw.ln1w, .db = dw.ln1b, .dbias = zeroed(dbias, C)},
@@ -192,16 +227,15 @@ struct Call {
     }
 
     void feed_forward_backward(const BlockGrads& dw, StreamGradient g) const {
-        const int P = d.P();
         floatX* const dx = g.dx;
         if (dw.fcprojb && g.dbias) ops::accumulate(dw.fcprojb, g.dbias, size_t(C));
         else ops::bias_backward(dw.fcprojb, dx, mine, C);
         const floatX* dout = tp.all_gather(s.dh, dx, nC);
-        ops::matmul_backward_weight(dw.fcprojw, dout, a.act, N, F, C);
-        floatX* dact = a.act;                                   // read for the last time
+        if (now) add_fcproj(dw, dout);
+        else ops::copy(a.dx2, dx, nC);
+        floatX* dact = now ? a.act : s.dact;                    // read for the last time
         product.backward_input(s.dpre, dact, dout, wfcproj(), Amaxes::Pass, a.pre, f, dw.fcb);
-        const floatX* h = whole ? a.h2 : tp.all_gather(s.h, a.ln2, nC);
-        ops::matmul_backward_weight(dw.fcw, s.dpre, h, N, C, P);
+        if (now) add_fc(dw, s.dpre, h2());
         product.backward_input(s.dh, s.dpre, wfc(), Amaxes::Left);
         ops::layernorm_backward({.dx = dx, .dw = dw.ln2w, .db = dw.ln2b, .dbias = dw.attprojb},
                                 tp.reduce_scatter(s.slice, s.dh, nC), norm2({.x = a.x1}), mine, C);
@@ -243,28 +277,20 @@ void Block::recompute(const BlockWeights& w, BlockActs& a, const BlockScratch& s
 }
 
 StreamGradient Block::backward(const BlockWeights& w, const BlockGrads& dw, BlockActs& a, StreamGradient g,
-                               floatX* dx0, const BlockScratch& s, Span span, real* dbias) const {
+                               floatX* dx0, BlockScratch& s, Span span, real* dbias) const {
     const Call call{*this, w, a, s, span};
     call.feed_forward_backward(dw, g);
-    return call.attention_backward(dw, g.dx, dx0, dbias);
+    const StreamGradient in = call.attention_backward(dw, g.dx, dx0, dbias);
+    if (halves) {
+        std::swap(a.qkv, s.dqkv);
+        std::swap(a.pre, s.dpre);
+        a.kv = a.qkv;
+    }
+    return in;
 }
 
-void add_block_scratch(ArenaOf arena, BlockScratch& s, const Dims& d, size_t N, size_t n, bool backward,
-                       Recompute level, const Axis& tp) {
-    const size_t C = size_t(d.C), A = size_t(d.A), all = n * size_t(tp.size);
-    s = {};
-    arena.add("block scratch", &s.r, all * C);
-    arena.add("block scratch", &s.h, tp.staging(all * C));
-    if (backward && level == Recompute::Block) arena.add("block scratch", &s.h2, tp.staging(all * C));
-    arena.add("block scratch", &s.slice, tp.staging(n * C));
-    arena.add("block scratch", &s.bias, C);
-    if (!backward) return;
-    arena.add("block scratch", &s.dh, all * C);
-    arena.add("block scratch", &s.dqkv, N * size_t(d.W));
-    arena.add("block scratch", &s.datty, N * A);
-    arena.add("block scratch", &s.dpre, N * size_t(d.P()));
-    if (d.kind.values) arena.add("block scratch", &s.dgates, N * size_t(d.KV));
-    if (sums_on_the_way(d)) arena.add("block scratch", &s.dbias, C);
+void Block::weight_half(const BlockGrads& dw, BlockActs& a, const BlockScratch& s, Span span) const {
+    Call{*this, {}, a, s, span}.weight_half(dw);
 }
 
 }  // namespace PRECISION::model

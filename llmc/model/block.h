@@ -93,13 +93,14 @@ struct BlockScratch {
     floatX* dqkv;     // (N, W)
     floatX* datty;    // (N, A)
     floatX* dpre;     // (N, P)
+    floatX* dact;     // (N, F)      with backward in two halves
     real* dgates;     // (N, KV)     with value embeddings
     real* dbias;      // (C)         if sums_on_the_way(d)
     InputCodes inputs;                      // with run.products = fp8
     const BlockCodes* codes;                // of the block's matrices; null: products in floatX
 };
 void add_block_scratch(ArenaOf arena, BlockScratch& s, const Dims& d, size_t N, size_t n, bool backward,
-                       Recompute level, const Axis& tp);
+                       Recompute level, const Axis& tp, bool halves = false);
 
 // Whether the norm that writes a gradient of the stream also sums its columns, for the bias of the block
 // before. The shortcut scales dx behind the norm. In fp64 the block before sums by itself, token by token in
@@ -114,6 +115,7 @@ struct Block {
     Recompute level;
     const CpAttention& attention;
     real* rotary_table = nullptr;       // rotary_table.h
+    bool halves = false;                // backward() leaves the gradients of matrices to weight_half()
 
     Stream forward(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span) const;
 
@@ -124,9 +126,23 @@ struct Block {
     void recompute(const BlockWeights& w, BlockActs& a, const BlockScratch& s, Span span) const;
 
     // g: the gradient of the returned stream; returns that of the incoming stream, in the same dx. dbias:
-    // where to sum its columns, as s.dbias; null: nowhere. dx0 (n, C) +=, with the shortcut.
+    // where to sum its columns, as s.dbias; null: nowhere. dx0 (n, C) +=, with the shortcut. With halves, a
+    // then has what weight_half() reads, and has traded buffers with s.
     StreamGradient backward(const BlockWeights& w, const BlockGrads& dw, BlockActs& a, StreamGradient g,
-                            floatX* dx0, const BlockScratch& s, Span span, real* dbias) const;
+                            floatX* dx0, BlockScratch& s, Span span, real* dbias) const;
+
+    // Adds the gradients of the matrices. It needs the inputs of their products, which forward has kept, and
+    // the gradients of their outputs. These lie where backward() has read for the last time:
+    //
+    //     matrix      input           gradient of the output
+    //     qkvw        ln1 (n, C)      qkv (N, W)
+    //     attprojw    atty (N, A)     x1 (n, C)
+    //     fcw         ln2 (n, C)      pre (N, P)
+    //     fcprojw     act (N, F)      dx2 (n, C), a buffer of its own
+    //     wve         tokens          dvalues (N, K), a buffer of its own
+    //
+    // So a block keeps n C + N K elements more than without halves; a block of GPT n C beside 16 n C.
+    void weight_half(const BlockGrads& dw, BlockActs& a, const BlockScratch& s, Span span) const;
 };
 
 }  // namespace PRECISION::model

@@ -9,6 +9,8 @@ Gpt::Gpt(const GptShape& s, const Axis& axis, const Part& p, const std::vector<i
          const CpAttention& over_cp)
     : shape(s), d(s.d), tp(axis), part(p), buffers(buffers), attention(over_cp),
       block{d, tp, s.level, attention}, logit_rows(std::min(ops::logit_rows(), s.N())) {
+    block.halves = s.halves;
+    CHECK(!s.halves || s.level == Recompute::None, "backward in two halves, with recomputation");
     CHECK(s.cp == attention.cp.size, "rows over {} ranks, attention over {}", s.cp, attention.cp.size);
     CHECK(buffers.size() == p.chunks.size(), "{} numbers of buffers for {} chunks", buffers.size(),
           p.chunks.size());
@@ -66,9 +68,9 @@ void Gpt::add_to(ArenaOf arena) {
     const size_t N = size_t(tokens), n = size_t(Slice(tp, tokens).n), C = size_t(d.C);
     const size_t Vp = part.last ? size_t(d.Vp) : 0, rows = part.last ? size_t(logit_rows) : 0;
     const bool sends = part.chunks.size() > 1 || !part.last;
-    add_block_acts(arena, acts, d, N, n, shape.backward ? shape.level : Recompute::Block);
+    add_block_acts(arena, acts, d, N, n, shape.backward ? shape.level : Recompute::Block, shape.halves);
     add_rotary_table(arena, &block.rotary_table, d);
-    add_block_scratch(arena, scratch, d, N, n, shape.backward, shape.level, tp);
+    add_block_scratch(arena, scratch, d, N, n, shape.backward, shape.level, tp, shape.halves);
     attention.add_to(arena, d, N, shape.backward);
     if (shape.coded_blocks) {
         add_input_codes(arena, scratch.inputs, d, N, tp);

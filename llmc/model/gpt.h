@@ -6,6 +6,8 @@
 //     embed(), block(l), final(), head()              weights; a block's, valid until the next block(l)
 //     embed_grads(), block_grads(l), final_grads(), head_grads()      where to add gradients
 //     done_embed(), done_block(l), done_final(), done_head()          this micro-batch's gradients are done
+//     vector_grads(l, buffer)         with shape.halves, in backward(): where to add those of vectors
+//     add_vector_grads(l, buffer)     in weight_half(), before done_block(l)
 //     version(), block_codes(l)       another number with new weights; the codes of block(l), if it comes so
 //
 // No floor below train/ knows of data parallelism, and no call is virtual. l: number of a block of this rank.
@@ -15,8 +17,7 @@
 #include <algorithm>
 
 #include "llmc/base/guard/progress_page.h"
-#include "llmc/model/block.h"
-#include "llmc/model/layout.h"
+#include "llmc/model/ends.h"
 
 namespace PRECISION::inline model {
 
@@ -39,23 +40,9 @@ struct GptShape {
     bool apart = true;    // gradients as Gpt::kApart says
     int coded_blocks = 0; // blocks whose matrices have FP8 codes at once (linear.h); 0: products in floatX
     bool gathers_codes = false;         // blocks come as codes
+    bool halves = false;  // backward() leaves the matrices' gradients to weight_half(). REQUIRES: level None
     int N() const { return B * here(); }
 };
-
-// Activations of the norm right after the embedding, kept for backward; without embed_norm none.
-struct EmbedActs {
-    floatX* raw;          // (n, C)       the embedded tokens
-    real *mean, *rstd;    // (n)          mean: if the norm has one
-};
-void add_embed_acts(ArenaOf arena, const char* name, EmbedActs& a, const Dims& d, size_t n);
-
-// Activations of the final norm and the head, kept for backward.
-struct HeadActs {
-    floatX* xf;           // (n, C)       the residual stream after the last block
-    floatX* lnf;          // (n, C)
-    real *mean, *rstd;    // (n)          mean: if the norm has one
-};
-void add_head_acts(ArenaOf arena, const char* name, HeadActs& a, const Dims& d, size_t n);
 
 struct Gpt {
     GptShape shape;
@@ -127,6 +114,9 @@ struct Gpt {
     // ends also adds the losses, as head_loss() does, unless dloss is 0: then gradients are zeros, too.
     template <class W> void backward(W& weights, const Batch& b, real dloss, int chunk = 0, int buffer = 0);
 
+    // With shape.halves: adds the gradients that backward() has left. The ends of the model have none.
+    template <class W> void weight_half(W& weights, const Batch& b, int chunk = 0, int buffer = 0);
+
 private:
     BlockActs& of(int l, int buffer);
     // A block's weights, with their codes in `scratch`.
@@ -158,36 +148,6 @@ private:
     ops::Classifier classifier(const Batch& b, int n0, int rows) const;
     void finish_losses(int N) { ops::sum_in_order(loss, losses, size_t(N)); }
 };
-
-// y = norm(a.raw)
-inline ops::Layernorm norm_of_embedding(const EmbedTensors<floatX>& w, const EmbedActs& a, floatX* y,
-                                        const Dims& d) {
-    return norm({.x = a.raw}, a.raw, y, a.mean, a.rstd, w.lnew, w.lneb, d);
-}
-// a.xf = in, a.lnf = norm(a.xf)
-inline ops::Layernorm norm_of_head(const FinalTensors<floatX>& w, const HeadActs& a, Stream in,
-                                   const Dims& d) {
-    return norm(in, a.xf, a.lnf, a.mean, a.rstd, w.lnfw, w.lnfb, d);
-}
-
-// The ends of the model in forward, for training and generation. embed: x (n, C) = this rank's rows of the
-// embedded tokens, or with embed_norm their norm; scratch: (N, C) where tp cuts the stream.
-template <class W>
-void embed(W& weights, const Axis& tp, const EmbedActs& a, floatX* x, floatX* scratch, const ops::Encoder& e,
-           const Dims& d) {
-    const auto w = weights.embed();
-    const Slice slice(tp, e.N);
-    floatX* const raw = d.kind.embed_norm ? a.raw : x;
-    floatX* whole = tp.whole(raw, scratch);
-    ops::encoder_forward(whole, w.wte, w.wpe, e);
-    tp.reduce_scatter(raw, whole, size_t(slice.n) * size_t(e.C));
-    if (d.kind.embed_norm) ops::layernorm_forward(norm_of_embedding(w, a, x, d), slice.mine, e.C);
-}
-// lnf (rows, C) = norm(stream); rows: this rank's.
-template <class W>
-void final_norm(W& weights, const HeadActs& a, const Stream& stream, int rows, const Dims& d) {
-    ops::layernorm_forward(norm_of_head(weights.final(), a, stream, d), rows, d.C);
-}
 
 template <class W> void Gpt::forward(W& weights, const Batch& b, int c, int buffer) {
     const Chunk chunk = part.chunks[size_t(c)];
@@ -270,12 +230,24 @@ template <class W> void Gpt::backward(W& weights, const Batch& b, real dloss, in
         const BlockWeights w = weights_of(weights, l, true);
         const Span at_l = span(b, l, x0(b, c, buffer));
         block.recompute(w, of(l, buffer), scratch, at_l);
-        g = block.backward(w, weights.block_grads(l), of(l, buffer), g, dx + nC, scratch, at_l,
+        const BlockGrads dw = shape.halves ? weights.vector_grads(l, buffer) : weights.block_grads(l);
+        g = block.backward(w, dw, of(l, buffer), g, dx + nC, scratch, at_l,
                            l > chunk.begin ? scratch.dbias : nullptr);
-        weights.done_block(l);
+        if (!shape.halves) weights.done_block(l);
     }
 
     if (chunk.embeds) embed_backward(weights, b, buffer);
+}
+
+template <class W> void Gpt::weight_half(W& weights, const Batch& b, int c, int buffer) {
+    const Chunk chunk = part.chunks[size_t(c)];
+    for (int l = chunk.end - 1; l >= chunk.begin; l--) {
+        beat();
+        const Walking at(&Walk::block, part.layers[size_t(l)]);
+        block.weight_half(weights.block_grads(l), of(l, buffer), scratch, span(b, l, nullptr));
+        weights.add_vector_grads(l, buffer);
+        weights.done_block(l);
+    }
 }
 
 template <class W> void Gpt::embed_backward(W& weights, const Batch& b, int buffer) {

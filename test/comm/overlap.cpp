@@ -60,6 +60,7 @@ struct Watched {
         mark({Mark::Begin, l});
         return zero.block_grads(l);
     }
+    auto vector_grads(int l, int) { return block_grads(l); }
     void done_block(int l) {
         mark({Mark::End, l});
         zero.done_block(l);

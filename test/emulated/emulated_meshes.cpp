@@ -16,7 +16,14 @@
 using std::string;
 using namespace test;
 
-struct Mesh { int dp, tp, pp, virtual_stages = 1; };
+struct Mesh {
+    int dp, tp, pp, virtual_stages = 1;
+    bool halves = false;            // of backward
+    const char* schedule() const {
+        if (halves) return "zb";
+        return virtual_stages > 1 ? "interleaved" : "1f1b";
+    }
+};
 
 // Sizes that no mesh divides: an odd context, and a token at a time in generation.
 static Ran trained(const string& name, const string& args) {
@@ -66,7 +73,7 @@ static void expect_same(const Mesh& m, int zero, const char* transport, const Ou
                                    "--parallel.virtual_stages={} --parallel.schedule={} "
                                    "--parallel.transport={}",
                                    m.dp * m.tp * m.pp, m.tp, m.pp, zero, m.virtual_stages,
-                                   m.virtual_stages > 1 ? "interleaved" : "1f1b", transport);
+                                   m.schedule(), transport);
     const Ran ran = trained("mesh", set + more);
     EXPECT(ran.code == 0, "%s: exit code %d, '%s'", set.c_str(), ran.code, ran.err.c_str());
     expect_all_used(set);
@@ -108,6 +115,14 @@ TEST(every_mesh_trains_and_generates_as_one_rank) {
             }
         turn++;
     }
+}
+
+TEST(halves_of_backward_train_as_one_rank) {
+    const Ran ran = trained("whole", "");
+    EXPECT(ran.code == 0, "one rank: exit code %d, '%s'", ran.code, ran.err.c_str());
+    const Outcome one = outcome_of("whole");
+    expect_same({.dp = 1, .tp = 2, .pp = 2, .halves = true}, 0, "nccl", one);
+    expect_same({.dp = 2, .tp = 1, .pp = 2, .halves = true}, 2, "nccl", one);
 }
 
 // Rows over ranks: keys gathered, or heads traded; with tp, ZeRO and a pipeline.

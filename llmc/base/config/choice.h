@@ -76,7 +76,7 @@ enum class Polynomial : uint8_t { Polar, Quintic, Cubic };       // of Muon's it
 enum class StateDtype : uint8_t { Fp32, Bf16 };
 enum class LrSchedule : uint8_t { Cosine, Linear, Wsd, Constant };
 enum class TransportKind : uint8_t { Auto, Mpi, Tcp, Nccl, Threads };
-enum class PipelineSchedule : uint8_t { OneFOneB, Interleaved };
+enum class PipelineSchedule : uint8_t { OneFOneB, Interleaved, ZeroBubble };
 enum class ReduceOrder : uint8_t { Auto, Ordered, Native };
 enum class ReduceDtype : uint8_t { Fp32, Bf16 };
 enum class CpKind : uint8_t { Gather, Heads };
@@ -105,7 +105,7 @@ constexpr const char* words_of(ValueEmbeddings) { return "none|alternate"; }
 constexpr const char* words_of(StateDtype) { return "fp32|bf16"; }
 constexpr const char* words_of(LrSchedule) { return "cosine|linear|wsd|constant"; }
 constexpr const char* words_of(TransportKind) { return "auto|mpi|tcp|nccl|threads"; }
-constexpr const char* words_of(PipelineSchedule) { return "1f1b|interleaved"; }
+constexpr const char* words_of(PipelineSchedule) { return "1f1b|interleaved|zb"; }
 constexpr const char* words_of(ReduceOrder) { return "auto|ordered|native"; }
 constexpr const char* words_of(ReduceDtype) { return "fp32|bf16"; }
 constexpr const char* words_of(CpKind) { return "gather|heads"; }

@@ -118,7 +118,8 @@ struct ParallelConfig {
         f("order", order, "axes of the mesh from the innermost, whose ranks are neighbours and share a host");
         f("ranks", ranks, "ranks of the job; 0: as many as were launched", range(0, 1 << 20));
         f("transport", transport, "of messages between ranks");
-        f("schedule", schedule, "order of micro-batches in the pipeline");
+        f("schedule", schedule, "order of micro-batches in the pipeline. zb: stages that would wait compute "
+          "gradients of matrices then");
         f("virtual_stages", virtual_stages, "chunks of layers per rank of an interleaved pipeline",
           range(1, 64));
         f("overlap", overlap, "gather and reduce blocks over data-parallel ranks while computing; tp "
@@ -260,6 +261,10 @@ std::string mesh_mistake(const ParallelConfig& p, const ModelConfig& m, int rank
 
 // Why run.products = fp8 does not go with the precision or the sizes; empty: it does.
 std::string fp8_mistake(const Config& cfg);
+// The same of parallel.schedule = zb.
+std::string halves_mistake(const Config& cfg);
+// cfg with this level, by 1f1b where zb cannot have it.
+Config with_recompute(Config cfg, Recompute level);
 
 // Why a run with these settings cannot train on `ranks` ranks; empty: it can.
 std::string ranks_mistake(const Config& cfg, int ranks);

@@ -11,6 +11,21 @@
 
 inline namespace config {
 
+// On the last stage every live micro-batch waits for its second half: recomputation saves no memory there.
+std::string halves_mistake(const Config& c) {
+    const bool halves = c.parallel.schedule == PipelineSchedule::ZeroBubble && c.parallel.pp > 1;
+    if (!halves || c.memory.recompute == Recompute::None) return "";
+    return fmt::format("memory.recompute = {} with parallel.schedule = zb: the gradients of matrices, which "
+                       "come later, need the activations that recomputation drops; set memory.recompute to "
+                       "none, or parallel.schedule to 1f1b", c.memory.recompute.text());
+}
+
+Config with_recompute(Config cfg, Recompute level) {
+    cfg.memory.recompute = level;
+    if (!halves_mistake(cfg).empty()) cfg.parallel.schedule = PipelineSchedule::OneFOneB;
+    return cfg;
+}
+
 // Message: path = value: the missing feature; the alternative
 static void check_parallel(const Config& c) {
     const ParallelConfig& p = c.parallel;
@@ -23,6 +38,8 @@ static void check_parallel(const Config& c) {
                 "parallel.schedule = interleaved with parallel.virtual_stages = 1: each rank of an "
                 "interleaved pipeline has several chunks of layers; set parallel.virtual_stages to at least "
                 "2, or parallel.schedule to 1f1b");
+    const std::string no_halves = halves_mistake(c);
+    CHECK_INPUT(no_halves.empty(), "{}", no_halves);
 }
 
 static void check_device(const Config& c) {

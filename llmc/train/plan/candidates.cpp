@@ -23,7 +23,7 @@ static std::vector<int> micro_batches_of(const Config& cfg, int dp) {
     return found;
 }
 
-// 1f1b, and interleaved with chunks of equally many layers.
+// One, and several for interleaved, with chunks of equally many layers.
 static std::vector<int> virtual_stages_of(const Config& cfg, int pp) {
     std::vector<int> found = {1};
     for (int v = 2; pp > 1 && v * pp <= cfg.model.layers && v <= 8; v++)
@@ -79,7 +79,7 @@ static void add_candidates(std::vector<Config>& all, const Config& mesh, int ran
                     cfg.parallel.zero_group = group;
                     cfg.train.micro_batch = B;
                     cfg.memory.recompute = level;
-                    all.push_back(cfg);
+                    if (halves_mistake(cfg).empty()) all.push_back(cfg);
                 }
 }
 

@@ -63,10 +63,9 @@ static std::vector<Config> smaller_plans(Config cfg, int ranks, bool on_gpu) {
             for (const Recompute level : {Recompute::None, Recompute::Selective, Recompute::Block}) {
                 if (level < as_it_is.memory.recompute || offload < as_it_is.memory.offload) continue;
                 if (offload == Offload::Optimizer && !on_gpu) continue;
-                cfg.memory.recompute = level;
                 cfg.memory.offload = offload;
                 cfg.parallel.zero = zero;
-                all.push_back(cfg);
+                all.push_back(with_recompute(cfg, level));
             }
     return all;
 }
@@ -81,6 +80,7 @@ static Settings changed_settings(const Config& cfg, const Config& before, int ra
     add("parallel.ranks", ranks, ranks_before, number(ranks));
     add("parallel.zero", cfg.parallel.zero, before.parallel.zero, number(cfg.parallel.zero));
     add("train.micro_batch", cfg.train.micro_batch, before.train.micro_batch, number(cfg.train.micro_batch));
+    add("parallel.schedule", cfg.parallel.schedule, before.parallel.schedule, cfg.parallel.schedule.text());
     add("memory.recompute", cfg.memory.recompute, before.memory.recompute, cfg.memory.recompute.text());
     add("memory.offload", cfg.memory.offload, before.memory.offload, cfg.memory.offload.text());
     return changed;

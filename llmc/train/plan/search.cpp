@@ -79,7 +79,9 @@ static Bounds bounds_of(const Config& c, int ranks, const BlockCost& block, doub
     const double alive = std::min<double>(p.pp, micros) * block.activations;
     const double runs = micros * c.model.layers / p.pp;  // of a block
     const double ops = runs * block.seconds, links = runs * block.waits;
-    const double bubble = ops * (p.pp - 1) / (p.virtual_stages * micros);
+    // zb: F + B - W, and at least B, of F + B + W: a third where the three are equal, here less
+    const double idle = p.schedule == PipelineSchedule::ZeroBubble ? ops / 4 : ops;
+    const double bubble = idle * (p.pp - 1) / (p.virtual_stages * micros);
     return {.bytes = blocks * (state + alive), .seconds = ops + bubble,
             .loss = largest_loss(ops - links - fewest_ops, links, bubble)};
 }

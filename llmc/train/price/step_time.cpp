@@ -92,6 +92,11 @@ struct StageRun {
 };
 }  // namespace
 
+static SpanKind kind_of(const Action& work) {
+    if (work.kind == Action::Weight) return SpanKind::Weight;
+    return work.kind == Action::Forward ? SpanKind::Forward : SpanKind::Backward;
+}
+
 // The messages on their way, by sender and receiver: places in StageRun::sent.
 using Routes = std::map<std::pair<int, int>, std::deque<size_t>>;
 
@@ -120,7 +125,7 @@ static bool advance(std::vector<StageRun>& runs, int stage, const PipelineShape&
             run.send(events, run.times.message[at]);
             continue;
         }
-        run.run(events, a.kind == Action::Forward ? SpanKind::Forward : SpanKind::Backward, a.chunk, a.micro);
+        run.run(events, kind_of(a), a.chunk, a.micro);
     }
     return run.next > first;
 }

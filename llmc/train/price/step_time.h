@@ -51,7 +51,9 @@ StepTime step_time(const PipelineShape& shape, const std::vector<const StageTime
                    Simulated micros = Simulated::Few);
 
 // What a stage does from `begin` to `end`, in seconds since the step began.
-enum class SpanKind : char { Clear = 'C', Forward = 'F', Backward = 'B', Norm = 'N', Update = 'U' };
+enum class SpanKind : char {
+    Clear = 'C', Forward = 'F', Backward = 'B', Weight = 'W', Norm = 'N', Update = 'U'
+};
 struct DrawnSpan {
     SpanKind kind;
     int chunk, micro;

@@ -67,18 +67,20 @@ int fitting_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, siz
     const int fits = largest_micro_batch(cfg, mesh, generates, double(available));
     CHECK_INPUT(fits == 0, "{}\n       The largest that fits is train.micro_batch = {}, with {}",
                 what, fits, shown(plan(cfg, fits)));
-    Config block = cfg;
-    block.memory.recompute = Recompute::Block;
+    const Config block = with_recompute(cfg, Recompute::Block);
     const size_t least = plan(block, 1);
-    CHECK_INPUT(least > available, "{}\n       No micro-batch fits as it is; with memory.recompute=block "
-                "train.micro_batch=1 does, with {}", what, shown(least));
+    const char* const schedule = block.parallel.schedule == cfg.parallel.schedule
+                                     ? ""
+                                     : " and parallel.schedule=1f1b";
+    CHECK_INPUT(least > available, "{}\n       No micro-batch fits as it is; with memory.recompute=block{} "
+                "train.micro_batch=1 does, with {}", what, schedule, shown(least));
     fatal(
         kExitConfig, __FILE__, __LINE__,
-        "{}\n       No micro-batch fits: with memory.recompute=block and "
+        "{}\n       No micro-batch fits: with memory.recompute=block{} and "
         "one sequence at once {} are needed.\n       Make the model or model.context smaller, spread it over "
         "more ranks (parallel.zero, tp, pp), or stop what else holds memory (--plan prints what needs how "
         "much)",
-        what, shown(least));
+        what, schedule, shown(least));
 }
 
 }  // namespace PRECISION::runs

@@ -25,7 +25,8 @@ const floatX* Generator::forward(const int32_t* ids, int count, int t0) {
             break;
         case Action::Send: mesh.pp.send(decoder.own.output(), message, a.peer); break;
         case Action::Recv: mesh.pp.recv(decoder.own.input(), message, a.peer); break;
-        case Action::Backward: CHECK(false, "generation: a backward");
+        case Action::Backward:
+        case Action::Weight: CHECK(false, "generation: a backward");
     }
     return row;
 }

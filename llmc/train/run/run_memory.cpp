@@ -64,12 +64,14 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
       zero(shards, cfg.parallel.overlap),
       gpt({.d = shards.d, .B = micro_batch, .T = cfg.model.context, .cp = mesh.cp.size,
            .level = cfg.memory.recompute, .backward = cfg.train.steps > 0,
-           .coded_blocks = coded_blocks(cfg, shards), .gathers_codes = zero.codes.shards != nullptr},
+           .coded_blocks = coded_blocks(cfg, shards), .gathers_codes = zero.codes.shards != nullptr,
+           .halves = cfg.train.steps > 0 && stage.shape.halves()},
           mesh.tp, part_of(cfg, stage), stage.buffers,
           {.cp = mesh.cp, .kind = cfg.parallel.cp_kind}),
       pipeline(cfg, mesh, stage, gpt, zero), images(cfg.train.rollback, shards) {
     check_sizes(cfg, mesh.tp.size);
     zero.add_weights_to(arena);
+    if (gpt.shape.halves) zero.vectors.set_up(shards, stage.buffers);
     if (cfg.train.steps > 0) {
         zero.add_training_to(arena, host);
         optimizer.emplace(cfg, zero);

@@ -37,7 +37,8 @@ static void run(std::span<const ScorePass> passes, Scorer& scorer, Zero& zero, c
             case Action::Forward: add(scores, pass, scorer.forward(zero, pass, a.chunk)); break;
             case Action::Send: mesh.pp.send(scorer.own.output(), message, a.peer); break;
             case Action::Recv: mesh.pp.recv(scorer.own.input(), message, a.peer); break;
-            case Action::Backward: CHECK(false, "scores: a backward");
+            case Action::Backward:
+            case Action::Weight: CHECK(false, "scores: a backward");
         }
     }
 }

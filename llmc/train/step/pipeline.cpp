@@ -127,6 +127,7 @@ void Pipeline::compute(const Action& a, const Batch& b) {
     Spread* const spreads = gpt.spreads;
     if (!counts) gpt.spreads = nullptr;
     if (a.kind == Action::Forward) gpt.forward(zero, b, a.chunk, buffer(a));
+    else if (a.kind == Action::Weight) gpt.weight_half(zero, b, a.chunk, buffer(a));
     else gpt.backward(zero, b, counts ? real(1 / step_tokens()) : real(0), a.chunk, buffer(a));
     gpt.spreads = spreads;
 }
@@ -147,6 +148,7 @@ void Pipeline::run(Loader* data) {
         switch (a.kind) {
             case Action::Forward: compute(a, of(a.micro)); break;
             case Action::Backward:
+            case Action::Weight:
                 zero.begin_backward(a.micro == stage.shape.micros - 1);
                 compute(a, of(a.micro));
                 break;
@@ -172,7 +174,8 @@ void Pipeline::rehearse(const Dataset& set, uint64_t sample, int dp) {
     zero.rehearses = true;
     for (const Action& a : actions) switch (a.kind) {
         case Action::Forward:
-        case Action::Backward: compute(a, brought_now(batch(a.micro))); break;
+        case Action::Backward:
+        case Action::Weight: compute(a, brought_now(batch(a.micro))); break;
         case Action::Send: send(a); break;
         case Action::Recv: receive(a); break;
     }
@@ -222,7 +225,8 @@ int64_t Pipeline::evaluate_rounds(const Dataset* set, uint64_t first, uint64_t r
             break;
         case Action::Send: send(a); break;
         case Action::Recv: receive(a); break;
-        case Action::Backward: CHECK(false, "pipeline: a backward in an evaluation");
+        case Action::Backward:
+        case Action::Weight: CHECK(false, "pipeline: a backward in an evaluation");
     }
     finish_sends();
     return text;

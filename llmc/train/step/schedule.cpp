@@ -58,11 +58,25 @@ std::vector<Action> interleaved(const PipelineShape& p, int stage) {
     return one_and_one(p, stage, 2 * (p.stages - 1 - stage) + (p.chunks - 1) * p.stages);
 }
 
+std::vector<Action> zero_bubble(const PipelineShape& p, int stage) {
+    CHECK(p.chunks == 1, "zb: {} chunks a stage", p.chunks);
+    const int ahead = p.stages - 1 - stage, late = stage;
+    std::vector<Action> list;
+    for (int i = 0; i < std::min(ahead, p.micros); i++) add_work(list, p, stage, forward(p, i));
+    for (int i = 0; i < p.micros + late; i++) {
+        if (i + ahead < p.micros) add_work(list, p, stage, forward(p, i + ahead));
+        if (i < p.micros) add_work(list, p, stage, backward(p, i));
+        if (i >= late) list.push_back({Action::Weight, 0, i - late});
+    }
+    return list;
+}
+
 std::vector<Action> pipeline_schedule(const PipelineShape& p, int stage) {
     if (p.stages == 1) return one_f_one_b(p, stage);
     switch (p.schedule) {
         case PipelineSchedule::OneFOneB: return one_f_one_b(p, stage);
         case PipelineSchedule::Interleaved: return interleaved(p, stage);
+        case PipelineSchedule::ZeroBubble: return zero_bubble(p, stage);
     }
     return {};
 }
@@ -74,9 +88,9 @@ std::vector<Action> forward_schedule(const PipelineShape& p, int stage) {
 }
 
 int live_micros(const std::vector<Action>& list, int chunk) {
-    const bool trains = std::any_of(list.begin(), list.end(),
-                                    [](const Action& a) { return a.kind == Action::Backward; });
-    const auto last = trains ? Action::Backward : Action::Forward;
+    auto last = Action::Forward;        // the kinds are in the order of work
+    for (const Action& a : list)
+        if (a.kind <= Action::Weight) last = std::max(last, a.kind);
     int live = 0, most = 0;
     for (const Action& a : list) {      // an arrival comes just before its forward
         if (a.chunk != chunk) continue;

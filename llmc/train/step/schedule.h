@@ -5,6 +5,10 @@
 //
 //     1f1b          Narayanan et al. 2019, arXiv 1806.03377 (as PipeDream-Flush: arXiv 2006.09503); one chunk
 //     interleaved   Narayanan et al. 2021, arXiv 2104.04473; several chunks, which divide the bubble
+//     zb            ZB-H1 of Qi et al. 2024, arXiv 2401.10241; one chunk. Backward has two halves: Backward
+//                   is the gradient of the input, Weight that of the matrices. Weights of stage s come s
+//                   micro-batches later, where 1f1b waits: (stages - 1) (F + B - W) of bubble, not
+//                   (stages - 1) (F + B + W). Each stage has as many live micro-batches as the first of 1f1b
 //
 // A stage receives the input of a forward or backward just before, and sends the output just after. A send
 // runs beside the following work, from a buffer of send_buffers(), and ends when its receiver arrives; a
@@ -20,7 +24,7 @@
 inline namespace step {
 
 struct Action {
-    enum Kind { Forward, Backward, Send, Recv } kind;
+    enum Kind { Forward, Backward, Weight, Send, Recv } kind;
     int chunk, micro;            // of this stage: the chunk that computes, sends or receives
     // Message content: Activation goes to the next chunk, Gradient to the previous chunk.
     enum Payload { Activation, Gradient } payload = Activation;
@@ -31,6 +35,9 @@ struct Action {
 struct PipelineShape {
     int stages, chunks, micros;
     PipelineSchedule schedule = PipelineSchedule::OneFOneB;
+
+    // Whether backward has two halves.
+    bool halves() const { return stages > 1 && schedule == PipelineSchedule::ZeroBubble; }
 };
 
 // REQUIRES: chunks == 1.
@@ -38,6 +45,9 @@ std::vector<Action> one_f_one_b(const PipelineShape& shape, int stage);
 
 // REQUIRES: micros % stages == 0, stages > 1.
 std::vector<Action> interleaved(const PipelineShape& shape, int stage);
+
+// REQUIRES: chunks == 1.
+std::vector<Action> zero_bubble(const PipelineShape& shape, int stage);
 
 // The list of shape.schedule. A single stage has one list whatever the schedule.
 std::vector<Action> pipeline_schedule(const PipelineShape& shape, int stage);

@@ -248,6 +248,7 @@ void Zero::add_training_to(Arena& arena, Arena& host) {
     shards.add_gradients_to(gradients);
     for (real*& s : grad_buffers)
         gradients.add("gradients of two blocks", &s, sharding.grads ? largest_block() : 0);
+    if (vectors.shards) vectors.add_to(gradients);
     gradients.add("gradients to sum over tp", &packed, packed_count());
     shards.add_state_to(arena, host);
 }

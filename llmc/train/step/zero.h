@@ -11,6 +11,8 @@
 // model are summed over micro-batches and reduced once a step, by finish(). Weights of the ends stay gathered
 // from begin_step() on.
 //
+// In a backward of two halves done_block(l) is in the second.
+//
 // A step:  begin_step(order); clear_grads(); { begin_backward(last); Gpt::backward() } ...; finish();
 // then Optimizer.
 #pragma once
@@ -31,12 +33,73 @@ struct ZeroEvent {
 // How blocks come where weights are sharded: as floatX, or, where CodedShards has them, as codes.
 enum class BlockForm { Weights, Codes };
 
+// Gradients of biases and gains between the halves of backward (parallel.schedule = zb), where ZeRO shards
+// gradients: meanwhile other blocks use the buffer of a block's whole gradients. The first half adds to the
+// memory here, the second half adds this memory to the buffer.
+struct VectorGrads {
+    const Shards* shards = nullptr;     // null: gradients are whole, and no memory is here
+    real* memory = nullptr;
+    size_t micros = 0, count = 0;       // micro-batches alive; elements of a micro-batch
+    std::vector<size_t> starts;         // of each block, in the elements of a micro-batch
+
+    void set_up(const Shards& s, const std::vector<int>& live) {
+        if (!s.sharding.grads) return;
+        shards = &s;
+        micros = size_t(*std::max_element(live.begin(), live.end()));
+        for (size_t l = 0; l < s.layout.block_at.size(); l++) {
+            starts.push_back(count);
+            for_each(int(l), [&](auto, size_t elements) { count += aligned(elements); });
+        }
+    }
+    void add_to(ArenaOf gradients) {
+        gradients.add("gradients of vectors, for the other half", &memory, micros * count);
+    }
+    // Of block l, cleared; matrices: null.
+    BlockTensors<real> cleared(int l, int buffer) {
+        const auto [g, elements] = of(l, buffer);
+        ops::set_zero(start(l, buffer), elements * sizeof(real));
+        return g;
+    }
+    void accumulate(const BlockTensors<real>& dw, int l, int buffer) {
+        const BlockTensors<real> g = of(l, buffer).first;
+        for_each(l, [&](auto member, size_t elements) {
+            ops::accumulate(dw.*member, g.*member, elements);
+        });
+    }
+
+private:
+    // f(member, elements) for each tensor of block l whose gradient the first half computes: all vectors, and
+    // gatew, a small matrix.
+    template <class F> void for_each(int l, F f) const {
+        using G = BlockTensors<real>;
+        constexpr real* G::* others[] = {&G::qkvw, &G::attprojw, &G::fcw, &G::fcprojw, &G::wve};
+        for (const auto& [member, param] : block_params<real>(shards->d, layer(l)))
+            if (std::ranges::find(others, member) == std::end(others)) f(member, param.count());
+    }
+    int layer(int l) const {
+        for (const Tensor& t : shards->layout.tensors)
+            if (t.bucket == shards->layout.block(l)) return t.layer;
+        return -1;
+    }
+    real* start(int l, int buffer) const { return memory + size_t(buffer) * count + starts[size_t(l)]; }
+    std::pair<BlockTensors<real>, size_t> of(int l, int buffer) const {
+        BlockTensors<real> g = {};
+        size_t at = 0;
+        for_each(l, [&](auto member, size_t elements) {
+            g.*member = start(l, buffer) + at;
+            at += aligned(elements);
+        });
+        return {g, at};
+    }
+};
+
 struct Zero {
     Shards& shards;
     const Layout& layout;                  // of shards
     const Sharding& sharding;
     bool overlap;                          // collectives run while the model computes; results are the same
     CodedShards codes = {};                // of blocks that are gathered
+    VectorGrads vectors = {};              // between the halves of a backward
     std::vector<ZeroEvent>* events = nullptr;
     // Reads the gradients of each bucket and micro-batch; null: nobody does.
     const std::function<void(int bucket, const real* whole)>* reader = nullptr;
@@ -81,6 +144,14 @@ struct Zero {
     BlockTensors<real> block_grads(int l) {
         real* const at = sharding.grads ? buffered_grads(l) : shards.gradient(layout.block(l), 0);
         return bind_block(at, l, layout);
+    }
+
+    // A backward in two halves.
+    BlockTensors<real> vector_grads(int l, int buffer) {
+        return vectors.shards ? vectors.cleared(l, buffer) : block_grads(l);
+    }
+    void add_vector_grads(int l, int buffer) {
+        if (vectors.shards) vectors.accumulate(block_grads(l), l, buffer);
     }
 
     uint64_t version() const { return shards.version; }

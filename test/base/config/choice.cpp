@@ -39,7 +39,8 @@ TEST(words_are_in_the_order_of_their_values) {
     expect_words({TransportKind::Auto, TransportKind::Mpi, TransportKind::Tcp, TransportKind::Nccl,
                   TransportKind::Threads},
                  "auto|mpi|tcp|nccl|threads");
-    expect_words({PipelineSchedule::OneFOneB, PipelineSchedule::Interleaved}, "1f1b|interleaved");
+    expect_words({PipelineSchedule::OneFOneB, PipelineSchedule::Interleaved, PipelineSchedule::ZeroBubble},
+                 "1f1b|interleaved|zb");
     expect_words({ReduceOrder::Auto, ReduceOrder::Ordered, ReduceOrder::Native}, "auto|ordered|native");
     expect_words({ReduceDtype::Fp32, ReduceDtype::Bf16}, "fp32|bf16");
     expect_words({CpKind::Gather, CpKind::Heads}, "gather|heads");

@@ -283,6 +283,9 @@ TEST(what_has_to_hold_between_settings) {
         refuse_args({flag, "--parallel.schedule=interleaved"},
                     {"parallel.virtual_stages", "at least 2", "1f1b"});
     parse("{}", {"--parallel.schedule=interleaved", "--parallel.virtual_stages=2"});
+    refuse_args({"--parallel.schedule=zb", "--parallel.virtual_stages=2"}, {"= interleaved has virtual"});
+    refuse_args({"--parallel.schedule=zb", "--parallel.pp=2", "--memory.recompute=block"}, {"= block with"});
+    parse("{}", {"--parallel.schedule=zb", "--memory.recompute=block"});        // one stage has one list
     parse("{}", {"--optimizer.schedule=wsd", "--optimizer.decay=900"});
     parse("{}", {"--train.steps=0"});
 }

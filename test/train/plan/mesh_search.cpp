@@ -115,6 +115,33 @@ TEST(deep_pipelines_with_few_micro_batches_lose_by_their_bubble) {
     EXPECT(text.find(fmt::format(" {} by the bubble", found.by_bubble)) != text.npos, "%s", text.c_str());
 }
 
+// The plan of parallel.schedule = zb: a third of the bubble, equal work but for copies, and the memory of the
+// first stage of 1f1b in every stage. The search tries it with pipelines alone, and without recomputation.
+TEST(a_backward_in_halves_is_planned_with_a_third_of_the_bubble) {
+    Machine m = h100();
+    m.network_gbs = m.node_gbs = 1e6, m.launch_us = m.node_us = m.network_us = 0.001;
+    Config cfg = planned_config();
+    cfg.model.layers = 8, cfg.model.channels = 1024, cfg.model.heads = 8;
+    cfg.parallel.pp = 4;
+    const Estimate at_once = estimate(cfg, 4, m);
+    cfg.parallel.schedule = PipelineSchedule::ZeroBubble;
+    const Estimate halves = estimate(cfg, 4, m);
+    const double bubble = halves.step.bubble / at_once.step.bubble;
+    const double work = halves.step.by_kind.sum() / at_once.step.by_kind.sum();
+    EXPECT(bubble > 0.2 && bubble < 0.45, "%g of the bubble", bubble);
+    EXPECT(work >= 0.999 && work < 1.02, "%g of the work", work);
+    EXPECT(halves.step.seconds < at_once.step.seconds, "%g s, %g s by 1f1b", halves.step.seconds,
+           at_once.step.seconds);
+    const double memory = double(halves.memory.activations) / double(at_once.memory.activations);
+    EXPECT(memory > 1 && memory < 1.1, "%g of the activations", memory);
+    int tried = 0, apart = 0;
+    for (const Config& c : candidates_of(cfg, 4, m)) {
+        const bool zb = c.parallel.schedule == PipelineSchedule::ZeroBubble;
+        tried += zb, apart += zb && (c.parallel.pp == 1 || c.memory.recompute != Recompute::None);
+    }
+    EXPECT(tried > 0 && apart == 0, "%d candidates, %d of one stage or with recomputation", tried, apart);
+}
+
 // Against every row: with a deadline the fewest GPU hours, with a budget alone the fastest.
 TEST_IF(kIsBf16, a_deadline_is_kept_cheaply_and_a_budget_spent_on_speed) {
     Config cfg = planned_config();

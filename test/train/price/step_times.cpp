@@ -2,7 +2,7 @@
 #include "llmc/train/price/step_time.h"
 #include "test/train/price/slow_machine.h"
 
-static constexpr double kForward = 2, kBackward = 3;
+static constexpr double kForward = 2, kBackward = 3;        // in halves: 1.5 each
 
 static RankEvent work(const SecondsByKind& seconds) { return {.kind = RankEvent::Work, .work = seconds}; }
 
@@ -12,8 +12,9 @@ static StageTimes even_stage(const PipelineShape& shape, int stage, double messa
     few.micros = std::min(shape.micros, shape.chunks > 1 ? 2 * shape.stages : 3);
     StageTimes t = {.actions = pipeline_schedule(few, stage), .micros = few.micros};
     for (const Action& a : t.actions) {
-        const bool computes = a.kind == Action::Forward || a.kind == Action::Backward;
-        const double seconds = a.kind == Action::Forward ? kForward : kBackward;
+        const bool computes = a.kind <= Action::Weight;
+        const double back = shape.halves() ? kBackward / 2 : kBackward;
+        const double seconds = a.kind == Action::Forward ? kForward : back;
         t.events.push_back({});
         if (computes) t.events.back() = {work({.products = load * seconds / shape.chunks})};
         t.message.push_back(a.kind == Action::Send ? message : 0);
@@ -71,6 +72,19 @@ TEST(the_bubble_is_the_papers) {
                 EXPECT_NEAR(t.bubble, bubble, 1e-9 * work);
                 EXPECT_NEAR(t.by_kind.products, work, 1e-9 * work);
             }
+}
+
+// Qi et al. 2024, arXiv 2401.10241, table 2: (p - 1) (f + b - w).
+TEST(the_bubble_of_halves_is_the_papers) {
+    for (const int stages : {2, 4, 8})
+        for (const int rounds : {1, 2, 5, 1000}) {
+            const PipelineShape shape = {stages, 1, rounds * stages, PipelineSchedule::ZeroBubble};
+            const StepTime t = time_of(shape);
+            const double work = shape.micros * (kForward + kBackward), bubble = (stages - 1) * kForward;
+            EXPECT_NEAR(t.seconds, work + bubble, 1e-9 * work);
+            EXPECT_NEAR(t.bubble, bubble, 1e-9 * work);
+            EXPECT_NEAR(t.by_kind.products, work, 1e-9 * work);
+        }
 }
 
 // A message is on its way once both stages have come to it. Its receiver communicates for as long; the wait

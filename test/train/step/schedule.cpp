@@ -129,6 +129,41 @@ TEST(forwards_alone_never_deadlock_and_keep_one_micro_batch) {
             }
 }
 
+// ZB-H1 of Qi et al. 2024, arXiv 2401.10241. No stage has more live micro-batches than the first of 1f1b.
+TEST(zero_bubble_never_deadlocks_and_keeps_as_many_micro_batches_as_1f1b) {
+    for (int stages = 1; stages <= kMostStages; stages++)
+        for (int micros = 1; micros <= 40; micros++) {
+            const PipelineShape p{stages, 1, micros};
+            expect_sound("zb", zero_bubble, p, true);
+            const int most = live_micros(one_f_one_b(p, 0), 0);
+            for (int s = 0; s < stages; s++) {
+                const auto list = zero_bubble(p, s);
+                EXPECT(live_micros(list, 0) <= most, "%d stages, %d micro-batches: %d live on stage %d, %d "
+                       "on the first of 1f1b", stages, micros, live_micros(list, 0), s, most);
+                const auto halves = std::count_if(list.begin(), list.end(), [](const Action& a) {
+                    return a.kind == Action::Weight;
+                });
+                EXPECT(halves == micros, "%d of %d weight halves", int(halves), micros);
+            }
+        }
+}
+
+// (stages - 1) (F + B - W) where W is at most F, else the gradient's way back alone: (stages - 1) B. That of
+// 1f1b, with the same works: (stages - 1) (F + B + W).
+TEST(the_bubble_of_halves_is_a_third) {
+    for (int stages = 1; stages <= kMostStages; stages++)
+        for (int micros = stages; micros <= 4 * stages; micros++)
+            for (const auto& [F, B, W] : {std::tuple{1, 1, 1}, {2, 3, 2}, {3, 4, 2}, {2, 2, 3}}) {
+                const PipelineShape p{stages, 1, micros};
+                const int work = micros * (F + B + W);
+                const int late = walk_halves(p, lists_of(zero_bubble, p), F, B, W).time - work;
+                const int at_once = walk(p, lists_of(one_f_one_b, p), F, B + W).time - work;
+                EXPECT(late == (stages - 1) * (B + std::max(0, F - W)), "%d stages, %d micro-batches, F %d, "
+                       "B %d, W %d: a bubble of %d", stages, micros, F, B, W, late);
+                if (F == B && B == W) EXPECT(3 * late == at_once, "%d, of 1f1b %d", late, at_once);
+            }
+}
+
 // Ideal work is micros (F + B) a chunk; the rest of a step is the bubble: (stages - 1) (F + B), divided by
 // the number of chunks (F and B are of a chunk).
 TEST(the_bubble_is_that_of_the_papers) {
@@ -183,4 +218,7 @@ TEST(the_simulator_sees_a_deadlock_and_crossed_messages) {
     EXPECT(wrong(early).starts_with("sent before"), "%s", wrong(early).c_str());
     EXPECT(!overwritten(p, {{Action::Forward, 0, 0}, {Action::Forward, 0, 1}}, 0).empty(),
            "an output that is lost");
+    Lists halves = lists_of(zero_bubble, p);
+    std::rotate(halves[1].rbegin(), halves[1].rbegin() + 1, halves[1].rbegin() + 2);
+    EXPECT(wrong(halves).starts_with("out of order"), "%s", wrong(halves).c_str());
 }

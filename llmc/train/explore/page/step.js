@@ -2,7 +2,8 @@
 
 const PARTS = [["products", "matrix products"], ["attention", "attention"], ["other", "other ops"],
   ["exposed", "waiting for links"], ["bubble", "pipeline bubble"]];
-const DOING = {F: "forward", B: "backward", N: "gradient norm", U: "update", C: "clearing"};
+const DOING = {F: "forward", B: "backward", W: "gradients of matrices", N: "gradient norm", U: "update",
+  C: "clearing"};
 const LABEL = 70, GAP = 54;             // pixels: names of the stages; the place of what is left out
 
 function showStep({plan, step, drawing}) {
