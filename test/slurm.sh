@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Training under a real Slurm: slurmctld on the hub, slurmd on two nodes, munge (Debian's slurmctld, slurmd,
+# Training under a real Slurm: slurmctld on the hub, slurmd on three nodes, munge (Debian's slurmctld, slurmd,
 # slurm-client, munge).
 #
 # A job of scripts/run_slurm.sh loses a rank, and restarts; it is requeued, and resumes. With --elastic an
@@ -48,7 +48,8 @@ ReturnToService=2
 SchedulerParameters=sched_interval=2,bf_interval=2
 NodeName=node1 NodeAddr=$(address 1) CPUs=8
 NodeName=node2 NodeAddr=$(address 2) CPUs=8
-PartitionName=all Nodes=node1,node2 Default=YES MaxTime=INFINITE State=UP
+NodeName=node3 NodeAddr=$(address 3) CPUs=8
+PartitionName=all Nodes=node1,node2,node3 Default=YES MaxTime=INFINITE State=UP
 END
     export SLURM_CONF=$folder/slurm.conf
     dd if=/dev/urandom of="$folder/munge.key" bs=128 count=1 2>/dev/null
@@ -57,10 +58,10 @@ END
         --pid-file="$folder/munge.pid" --log-file="$folder/munge.log" --seed-file="$folder/munge.seed" \
         >"$folder/munged.out" 2>&1 || return
     in_hub slurmctld -D -f "$SLURM_CONF" >"$folder/slurmctld.out" 2>&1 &
-    for k in 1 2; do on "$k" slurmd -D -f "$SLURM_CONF" >"$folder/slurmd$k.out" 2>&1 & done
-    within 30 both_idle
+    for k in 1 2 3; do on "$k" slurmd -D -f "$SLURM_CONF" >"$folder/slurmd$k.out" 2>&1 & done
+    within 30 all_idle
 }
-both_idle() { [ "$(in_hub sinfo -h -t idle -o %D 2>/dev/null)" = 2 ]; }
+all_idle() { [ "$(in_hub sinfo -h -t idle -o %D 2>/dev/null)" = 3 ]; }
 state_is() { [ "$(in_hub squeue -h -j "$1" -o %T 2>/dev/null)" = "$2" ]; }
 job_ended() { in_hub scontrol show job "$1" | grep -qE 'JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT)'; }
 done_there() { tail -n 1 "$folder/$1/metrics.jsonl" | grep -q '"event":"done"'; }
@@ -73,8 +74,8 @@ submit() {
     while [ "$1" != -- ]; do options+=("$1"); shift; done
     shift
     if [ "${1:-}" = --elastic ]; then elastic=("$1"); shift; fi
-    FAULT=train:1:10 SRUN_OPTIONS=--mpi=none PAUSE=1 in_hub sbatch --parsable --no-kill --nodes=2 \
-        --ntasks-per-node=2 --cpus-per-task=1 "${options[@]}" --output="$folder/$name.log" \
+    FAULT=train:1:10 SRUN_OPTIONS=--mpi=none PAUSE=1 in_hub sbatch --parsable --nodes=2 \
+        --nodelist=node1,node2 --ntasks-per-node=2 --cpus-per-task=1 "${options[@]}" --output="$folder/$name.log" \
         scripts/run_slurm.sh "${elastic[@]}" "$folder/config.json" --run.dir="$folder/$name" "$@"
 }
 
@@ -98,16 +99,17 @@ requeued() {
     expect "requeued: pends" within 30 state_is "$job" PENDING
     in_hub scontrol update JobId="$job" StartTime=now || true
     expect "requeued: the job ends" within 240 job_ended "$job"
-    expect "requeued: done: $(grep -v '/600 ' "$folder/requeued.log" | tail -n 5)" done_there requeued
+    expect "requeued: done: $(in_hub scontrol show job "$job" | grep -E 'State|ExitCode')
+        $(grep -v '/600 ' "$folder/requeued.log" | tail -n 5)" done_there requeued
     expect "requeued: it has resumed" grep -q '"event":"resume"' "$folder/requeued/metrics.jsonl"
     expect "requeued: equal bytes" same_bytes requeued 600
 }
 
 agent_dies() {
     local job spare
-    job=$(submit agent --nodes=2 -- --elastic)
+    job=$(submit agent --no-kill -- --elastic)
     expect "agent: trains" within 60 trains agent 20 || return
-    spare=$(submit agent --nodes=1 --nodelist=node1 -- --elastic --parallel.ranks=4)
+    spare=$(submit agent --no-kill --nodes=1 --nodelist=node3 -- --elastic --parallel.ranks=4)
     expect "agent: trains beside a spare" within 60 trains agent 100
     on 2 kill -KILL "$(of_node 2 | head -n 1)"
     expect "agent: the job ends" within 240 job_ended "$job"
@@ -117,7 +119,7 @@ agent_dies() {
     expect "agent: equal bytes" same_bytes agent 600
 }
 
-make_nodes 2 || skip "no virtual network devices here"
+make_nodes 3 || skip "no virtual network devices here"
 make_config 600 50 || exit
 if ! make_slurm; then
     tail -n 5 "$folder"/munged.out "$folder"/slurm*.out "$folder"/slurm*.log 2>/dev/null
