@@ -37,7 +37,10 @@ if [ "$elastic" = 1 ]; then
     set -- "$config" --run.elastic=true "--run.slots=$tasks" \
         "--parallel.ranks=$((SLURM_NNODES * tasks))" "$@"
     read -ra more <<<"${SRUN_OPTIONS:-}"
-    exec scripts/restart.sh srun --no-kill --kill-on-bad-exit=0 --ntasks="$SLURM_NNODES" --ntasks-per-node=1 \
+    # agents of several jobs know each other by the secret of their run, if by none that the user has set
+    secret=()
+    if [ -z "${TRAIN_GPT_SECRET:-}" ]; then secret=(env -u TRAIN_GPT_SECRET); fi
+    exec scripts/restart.sh "${secret[@]}" srun --no-kill --kill-on-bad-exit=0 --ntasks="$SLURM_NNODES" --ntasks-per-node=1 \
         "${more[@]}" ./train_gpt "$@"
 fi
 if [ "$cores" -gt 0 ]; then export SRUN_CPUS_PER_TASK=$cores; fi
