@@ -36,12 +36,12 @@ if [ "$elastic" = 1 ]; then
     shift
     set -- "$config" --run.elastic=true "--run.slots=$tasks" \
         "--parallel.ranks=$((SLURM_NNODES * tasks))" "$@"
-    read -ra more <<<"${SRUN_OPTIONS:-}"
+    read -ra more <<<"${SRUN_OPTIONS:-} --ntasks=$SLURM_NNODES --ntasks-per-node=1"
     # agents of several jobs know each other by the secret of their run, if by none that the user has set
     secret=()
     if [ -z "${TRAIN_GPT_SECRET:-}" ]; then secret=(env -u TRAIN_GPT_SECRET); fi
-    exec scripts/restart.sh "${secret[@]}" srun --no-kill --kill-on-bad-exit=0 --ntasks="$SLURM_NNODES" --ntasks-per-node=1 \
-        "${more[@]}" ./train_gpt "$@"
+    exec scripts/restart.sh "${secret[@]}" srun --no-kill --kill-on-bad-exit=0 "${more[@]}" \
+        ./train_gpt "$@"
 fi
 if [ "$cores" -gt 0 ]; then export SRUN_CPUS_PER_TASK=$cores; fi
 read -ra more <<<"${SRUN_OPTIONS:---mpi=pmix}"
