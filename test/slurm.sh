@@ -76,7 +76,8 @@ submit() {
     if [ "${1:-}" = --elastic ]; then elastic=("$1"); shift; fi
     FAULT=train:1:10 SRUN_OPTIONS=--mpi=none PAUSE=1 in_hub sbatch --parsable --nodes=2 \
         --nodelist=node1,node2 --ntasks-per-node=2 --cpus-per-task=1 "${options[@]}" \
-        --output="$folder/$name.log" scripts/run_slurm.sh "${elastic[@]}" "$folder/config.json" --run.dir="$folder/$name" "$@"
+        --output="$folder/$name.log" scripts/run_slurm.sh "${elastic[@]}" "$folder/config.json" \
+        --run.dir="$folder/$name" "$@"
 }
 
 rank_dies() {

@@ -79,8 +79,8 @@ void Agent::find_controller() {
     }
     if (now - alone_since > patience_of(cfg) + Lease::kTake) {
         print(stderr,
-              "error: for {:.0f} s the agent on {} cannot reach the controller, the agent on {} (port {}): the "
-              "network is cut, or TRAIN_GPT_SECRET is another one there\n",
+              "error: for {:.0f} s the agent on {} cannot reach the controller, the agent on {} (port {}): "
+              "the network is cut, or TRAIN_GPT_SECRET is another one there\n",
               now - alone_since, host_name(), there->host, there->port);
         ended = kExitRestart;
     }
