@@ -179,13 +179,18 @@ static Estimate timed_estimate(const Config& cfg, int ranks, const Prices& price
 }
 
 static Prices prices_of(const Config& cfg, int ranks, const Machine& machine) {
-    return {.machine = machine, .bf16 = sizeof(floatX) == 2, .mesh = mesh_shape(cfg.parallel, ranks)};
+    const ParallelConfig& p = cfg.parallel;
+    const bool by_library = p.reduce == ReduceOrder::Native ||
+                            (p.reduce == ReduceOrder::Auto && p.transport == TransportKind::Nccl);
+    return {.machine = machine, .bf16 = sizeof(floatX) == 2,
+            .native = by_library && p.reduce_dtype == ReduceDtype::Fp32, .mesh = mesh_shape(p, ranks)};
 }
 
 Estimate estimate(const Config& cfg, int ranks, const Machine& machine) {
     const Target gpu = described_gpu(machine);
     const Described here(gpu);
-    Estimate e = timed_estimate(over_nccl(cfg), ranks, prices_of(cfg, ranks, machine));
+    const Config planned = over_nccl(cfg);
+    Estimate e = timed_estimate(planned, ranks, prices_of(planned, ranks, machine));
     e.cfg = cfg;
     return e;
 }
@@ -193,8 +198,9 @@ Estimate estimate(const Config& cfg, int ranks, const Machine& machine) {
 DrawnStep drawn_step(const Config& cfg, int ranks, const Machine& machine) {
     const Target gpu = described_gpu(machine);
     const Described here(gpu);
-    Estimate e = without_figures(over_nccl(cfg), ranks);
-    const WalkedStages walked = walk_stages(prices_of(cfg, ranks, machine), e);
+    const Config planned = over_nccl(cfg);
+    Estimate e = without_figures(planned, ranks);
+    const WalkedStages walked = walk_stages(prices_of(planned, ranks, machine), e);
     return draw_step(walked.shape, slowest_copy(walked));
 }
 

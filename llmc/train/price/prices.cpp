@@ -183,6 +183,13 @@ static double all_to_all_seconds(const Route& r, double bytes) {
     return std::max(bytes * far / r.adapter, bytes * near / r.node) + ring_latency(r);
 }
 
+// Sums in rank order, as comm/transport/nccl_verbs.cpp computes them. Another program's are NCCL's own.
+static bool sums_in_order(const Prices& p, const Cost& cost) {
+    const bool of_gradients = group_rows[index_of_group(cost.axis)].over == kGradientAxes;
+    const bool native = p.machine.any_size > 0 || (of_gradients && p.native);
+    return cost.verb == kReduceScatter && !native;
+}
+
 // Half of a sum, one after the other: between nodes, each GPU with those at its place in other nodes, by all
 // adapters at once; then inside each node.
 static double by_nodes_seconds(const Route& r, double bytes) {
@@ -209,6 +216,7 @@ double seconds_of_collective(const Prices& p, const Cost& cost) {
     if (verb == kAllToAll) return all_to_all_seconds(r, double(std::max(cost.read, cost.written)));
     const int n = r.members;
     const double bytes = whole_bytes(cost, n), share = double(n - 1) / n;
+    if (sums_in_order(p, cost)) return all_to_all_seconds(r, bytes);
     const double rate = r.nodes > 1 ? r.network : r.node;
     const double hop = r.nodes > 1 ? r.network_latency : r.node_latency;
     const double steps = std::ceil(std::log2(double(n)));

@@ -6,6 +6,9 @@
 //     other ops    bytes read and written, at the copy rate
 //     collective   ring, tree, NVLS, or between nodes and then inside them, whichever is fastest; over nodes
 //                  at the rate of a node's adapters, which links between pods may lower
+//     scatter      in rank order (parallel.reduce=ordered, reduce_dtype=bf16; always over tp and cp): a slice
+//                  straight from each rank to each, so of N ranks with n a node (N - n)/N of all bytes leave
+//                  by each adapter, where a ring's pass once by all n together
 //     message      of a pipeline stage to its neighbour: by the links of their node where they share it
 #pragma once
 #include "llmc/ops/walk.h"
@@ -18,6 +21,7 @@ inline namespace price {
 struct Prices {
     Machine machine;
     bool bf16 = true;  // type of the products' inputs
+    bool native = true;  // NCCL itself sums gradients; false: this program, in rank order
     MeshShape mesh = {};
     const MeasuredStep* measured = nullptr;  // of cluster.gpu=auto: prices every op instead of `machine`
     const Groups* groups = nullptr;          // of a rank; null: the slowest group of each axis

@@ -192,6 +192,26 @@ TEST(borders_of_pods_are_priced) {
     EXPECT(with > 1.2 * without, "%g s with pods, %g s without", with, without);
 }
 
+// parallel.reduce=ordered: each rank sends its slices straight to each rank, more bytes by each adapter.
+TEST(sums_in_rank_order_between_nodes_are_priced) {
+    Machine nodes = h100();
+    nodes.gpus_per_node = 2, nodes.rails = 2, nodes.network_gbs = 0.5;
+    const auto seconds = [&](ReduceOrder order, ReduceDtype dtype) {
+        Config c = planned_config();
+        c.parallel.reduce = order, c.parallel.reduce_dtype = dtype;
+        return estimate(c, kRanks, nodes).step.seconds;
+    };
+    const double usual = seconds(ReduceOrder::Auto, ReduceDtype::Fp32);
+    const double ordered = seconds(ReduceOrder::Ordered, ReduceDtype::Fp32);
+    const double half = seconds(ReduceOrder::Ordered, ReduceDtype::Bf16);
+    EXPECT(ordered > 1.05 * usual && half < ordered, "%g s in order, in bf16 %g s, by NCCL %g s", ordered,
+           half, usual);
+    EXPECT(seconds(ReduceOrder::Native, ReduceDtype::Bf16) == half, "bf16 is summed in order");
+    nodes.gpus_per_node = kRanks;
+    const double inside = seconds(ReduceOrder::Auto, ReduceDtype::Fp32);
+    EXPECT_NEAR(seconds(ReduceOrder::Ordered, ReduceDtype::Fp32), inside, 1e-9 * inside);
+}
+
 // Nodes of 8 with slow links between them: each copy of three stages sends over one border or over none. The
 // tolerance of 2.5% is for the copies, which meet to sum the gradients of the last micro-batch.
 TEST(a_step_is_as_slow_as_its_slowest_copy) {

@@ -117,6 +117,28 @@ TEST(a_sum_may_go_between_nodes_and_then_inside_them) {
     EXPECT_NEAR(seconds_of_collective(p, sum), 2 * 15 / 16.0 / 0.1, 1e-9);
 }
 
+// 16 GPUs in two nodes scatter 1 GB. NCCL's own ring passes 15 / 16 of it by 8 adapters of 0.1 GB/s. In rank
+// order each adapter has the half of it that goes to the other node; inside one node both pass as much.
+TEST(sums_in_rank_order_go_straight_to_each_rank) {
+    Prices p = slow_machine();
+    p.mesh = {.dp = 16, .shard = 16};
+    p.machine.node_gbs = 8;
+    Cost scatter = {.name = "reduce_scatter", .kind = Kind::Collective, .read = 937500000, .axis = "shard",
+                    .verb = kReduceScatter};
+    EXPECT_NEAR(seconds_of_collective(p, scatter), 15 / 16.0 / 0.8, 1e-9);
+    p.native = false;
+    EXPECT_NEAR(seconds_of_collective(p, scatter), 0.5 / 0.1, 1e-9);
+    EXPECT_NEAR(seconds_of_collective(p, gather(1000000000)), 15 / 16.0 / 0.8, 1e-9);
+    p.machine.gpus_per_node = 16;
+    EXPECT_NEAR(seconds_of_collective(p, scatter), 15 / 16.0 / 8, 1e-9);
+    p.native = true;
+    EXPECT_NEAR(seconds_of_collective(p, scatter), 15 / 16.0 / 8, 1e-9);
+    p.mesh = {.tp = 16}, p.machine.gpus_per_node = 8, scatter.axis = "tp";      // always in order
+    EXPECT_NEAR(seconds_of_collective(p, scatter), 0.5 / 0.1, 1e-9);
+    p.machine.any_size = 1;                             // another program's
+    EXPECT_NEAR(seconds_of_collective(p, scatter), 15 / 16.0 / 0.8, 1e-9);
+}
+
 // tp = 4 on nodes of 8: two stages share a node. 12 stages: those of the second copy begin in the middle of a
 // node.
 TEST(neighbouring_stages_may_share_a_node) {
