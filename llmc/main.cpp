@@ -62,9 +62,9 @@ static const Precision& precision_of(Config& cfg, bool goes_on) {
     if (cfg.run.precision == RunPrecision::Auto && goes_on) saved = foresee_origin(cfg);
     const bool fast = std::string_view(built_device) == "cuda" || bf16_is_fast();
     if (saved.origin) cfg.run.precision = saved.origin->settings.run.precision;
+    const bool needs_bf16 = cfg.run.products == ProductKind::Fp8 || !cfg.optimizer.master;
     if (cfg.run.precision == RunPrecision::Auto)
-        cfg.run.precision = fast || cfg.run.products == ProductKind::Fp8 ? RunPrecision::Bf16
-                                                                         : RunPrecision::Fp32;
+        cfg.run.precision = fast || needs_bf16 ? RunPrecision::Bf16 : RunPrecision::Fp32;
     std::string names = "auto";
     for (const Precision& p : precisions)
         if (names += std::string(", ") + p.name; cfg.run.precision.text() == p.name) return p;

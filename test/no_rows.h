@@ -98,6 +98,7 @@ inline void vectors_on_no_elements(real* sums, floatX* w, double* total) {
     spread(in_sums, sums, 0);
     spread_of_change(in_sums, sums, sums, 0);
     spread_of_stored(in_sums, w, 0);
+    spread_of_stored_change(in_sums, w, w, 0);
 }
 
 inline void mixes_on_no_rows(real* sums, floatX* w) {

@@ -116,8 +116,8 @@ struct Trace {
     }
     void keep_state(Tiny& t) {
         const size_t n = t.size();
-        params.assign(t.model.shards.params, t.model.shards.params + n),
-            masters.assign(t.masters(), t.masters() + n);
+        params.assign(t.model.shards.params, t.model.shards.params + n);
+        if (kMasterIsParam || t.model.shards.masters()) masters.assign(t.masters(), t.masters() + n);
         m = t.values("m"), v = t.values("v");
     }
 };

@@ -75,6 +75,9 @@ TEST(muons_ops_move_each_tensor_once) {
     expect_cost(cpu::muon_normalize_cost(kGpu, rows, cols), 0, {0, count}, {8 * 16});   // sides of products
     expect_cost(cpu::gram_cost(kGpu, 8, 24, 3), 3 * 2. * 8 * 8 * 24, {3 * 8 * 24}, {3 * 8 * 8});
     expect_cost(cpu::linear_combination_cost(kGpu, count), 0, {2 * count}, {count});
+    expect_cost(cpu::muon_update_cost(kGpu, update), 0, {2 * count}, {count});      // without masters
+    real master;
+    update.master = &master;
     expect_cost(cpu::muon_update_cost(kGpu, update), 0, {count, count}, {count, count});
     update.param = nullptr;
     expect_cost(cpu::muon_update_cost(kGpu, update), 0, {count, count}, {0, count});

@@ -1,5 +1,6 @@
-// Moments in bf16 (optimizer.state): the update is that of the moments as they are stored. Each is rounded up
-// or down by chance, without a bias, by random bits of its own place in the model.
+// Moments in bf16 (optimizer.state), and weights in bf16 without masters (optimizer.master): the update is
+// that of the values as they are stored. Each is rounded up or down by chance, without a bias, by random bits
+// of its own place in the model.
 #include "test/muon.h"
 
 namespace PRECISION {
@@ -167,6 +168,56 @@ TEST(momentum_rounds_as_first_moments) {
             cpu::muon_rounded_momentum(momentum_in(muon, u, s));
             EXPECT(same_bits(muon.m, before) && double(u[0]) == 0, "a step that is not finite has an effect");
         }
+}
+
+// Weights without masters: the bits of a step whose masters are the weights, rounded stochastically.
+TEST_IF(sizeof(floatX) == 2, weights_without_masters_are_rounded_as_with) {
+    for (const DType moments : {DType::BF16, dtype_of<real>}) {
+        const Lent lent(3);
+        const std::vector<AdamwTensor> runs = {{0, 1, 100, kLr, 0},
+                                               {1, 40000, 1000, kLr, real(0.1), 96, 200}};
+        Stored with(kCount), without(kCount);
+        std::vector<real> m(with.m.begin(), with.m.end()), v(with.v.begin(), with.v.end()), m2 = m, v2 = v;
+        for (size_t i = 0; i < kCount; i++) {
+            without.param[i] = floatX(without.master[i]);
+            with.master[i] = real(without.param[i]);
+        }
+        const auto update = [&](Stored& t, real* master, std::vector<real>& first,
+                                std::vector<real>& second) {
+            t.a.param = t.param.data(), t.a.master = master, t.a.grad = t.grad.data(), t.a.state = &t.state;
+            t.a.m = t.m.data(), t.a.v = t.v.data(), t.a.moments = moments;
+            if (moments == dtype_of<real>) t.a.m = first.data(), t.a.v = second.data();
+            cpu::adamw_update(t.a, runs.data(), runs.size());
+        };
+        update(with, with.master.data(), m, v);
+        without.a.stochastic = false;           // which is of weights with masters
+        update(without, nullptr, m2, v2);
+        for (size_t i = 0; i < 40001; i++)
+            EXPECT(double(with.param[i]) == double(without.param[i]), "weight %zu", i);
+        EXPECT(same_bits(with.m, without.m) && same_bits(with.v, without.v) && m == m2 && v == v2, "moments");
+    }
+}
+
+TEST_IF(sizeof(floatX) == 2, muons_weights_without_masters_are_rounded_as_with) {
+    const Lent lent(2);
+    for (const MuonShape& s : kMuonShapes) {
+        MuonInputs in(s);
+        std::vector<floatX> with(in.master.size()), without;
+        for (real& w : in.master) without.push_back(floatX(w)), w = real(without.back());
+        cpu::GradientState state = {.norm = 1, .scale = 1, .finite = 1};
+        cpu::MuonUpdate m = {.param = with.data(), .master = in.master.data(), .x = in.x.data(),
+                             .x_stride = s.x_stride, .state = &state, .rows = s.rows, .cols = s.cols,
+                             .lr = real(0.125), .stretch = 2, .decay = real(0.5), .step = 3,
+                             .stochastic = true, .cautious = true, .seed = 42, .global = 1001,
+                             .stride = s.stride};
+        cpu::muon_update(m);
+        m.param = without.data(), m.master = nullptr, m.stochastic = false;
+        cpu::muon_update(m);
+        EXPECT(same_bits(with, without), "%d x %d", s.rows, s.cols);
+        state.finite = 0;
+        cpu::muon_update(m);
+        EXPECT(same_bits(with, without), "%d x %d: a step that is not finite has an effect", s.rows, s.cols);
+    }
 }
 
 }  // namespace PRECISION

@@ -8,13 +8,18 @@ TEST(spreads_match_their_definition) {
         for (const int threads : {1, 3}) {
             const Lent lent(threads);
             const auto x = with_specials<real>(count, 1), y = with_specials<real>(count, 2);
-            const auto stored = with_specials<floatX>(count, 3);
-            Wide change(count);
-            for (size_t i = 0; i < count; i++) change[i] = double(real(x[i] - y[i]));
-            Spread of_x, of_change, of_stored;
+            const auto stored = with_specials<floatX>(count, 3), old = with_specials<floatX>(count, 4);
+            Wide change(count), stored_change(count);
+            for (size_t i = 0; i < count; i++) {
+                change[i] = double(real(x[i] - y[i]));
+                stored_change[i] = double(real(real(stored[i]) - real(old[i])));
+            }
+            Spread of_x, of_change, of_stored, of_stored_change;
             cpu::spread(&of_x, x.data(), count);
             cpu::spread_of_change(&of_change, x.data(), y.data(), count);
             cpu::spread_of_stored(&of_stored, stored.data(), count);
+            cpu::spread_of_stored_change(&of_stored_change, stored.data(), old.data(), count);
+            EXPECT(close(of_stored_change, spread_by_definition(stored_change)), "%zu", count);
             EXPECT(close(of_x, spread_by_definition(wide(x))), "%zu", count);
             EXPECT(close(of_change, spread_by_definition(change)), "%zu", count);
             EXPECT(close(of_stored, spread_by_definition(wide(stored))), "%zu", count);

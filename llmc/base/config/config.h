@@ -58,6 +58,7 @@ struct OptimizerConfig {
     double final_lr = 0.1;
     bool stochastic_rounding = false;
     Choice<StateDtype> state = StateDtype::Fp32;
+    bool master = true;
 
     template <class F> void visit(F&& f) {
         f("kind", kind, "muon: matrices of blocks by Muon, all else by AdamW");
@@ -92,6 +93,8 @@ struct OptimizerConfig {
         f("stochastic_rounding", stochastic_rounding, "of bf16 weights from their FP32 masters");
         f("state", state, "moments between steps, Muon's momentum too. bf16: rounded stochastically, in any "
           "run.precision; fp32: in full (fp64 with run.precision = fp64)");
+        f("master", master, "keep FP32 masters of bf16 weights. false: steps read the bf16 weights and round "
+          "them stochastically; with run.precision = bf16");
     }
 };
 
@@ -265,6 +268,8 @@ std::string fp8_mistake(const Config& cfg);
 std::string halves_mistake(const Config& cfg);
 // cfg with this level, by 1f1b where zb cannot have it.
 Config with_recompute(Config cfg, Recompute level);
+// Why weights cannot be without masters (optimizer.master); empty: they can, or they have masters.
+std::string master_mistake(const Config& cfg);
 
 // Why a run with these settings cannot train on `ranks` ranks; empty: it can.
 std::string ranks_mistake(const Config& cfg, int ranks);

@@ -98,6 +98,8 @@ static constexpr KnownName kNames[] = {
     {"max_grad_norm clip_grad clip_grad_norm grad_norm_clip grad_clip_norm gradient_clip_val "
      "gradient_clipping gradient_clip clip_gradient max_norm", "optimizer.grad_clip", nullptr},
     {"optim optimizer_type optimizer_name", "optimizer.kind", nullptr},
+    {"exp_avg_dtype exp_avg_sq_dtype opt_m_dtype opt_v_dtype", "optimizer.state", nullptr},
+    {"main_params_dtype master_dtype use_master_weights", "optimizer.master", nullptr},
     // parallel
     {"tp_size tensor_parallel tensor_parallel_size tensor_model_parallel_size", "parallel.tp", nullptr},
     {"pp_size pipeline_parallel pipeline_parallel_size pipeline_model_parallel_size", "parallel.pp", nullptr},

@@ -260,6 +260,15 @@ std::string fp8_mistake(const Config& c) {
     return "";
 }
 
+std::string master_mistake(const Config& c) {
+    const bool other = c.run.precision == RunPrecision::Fp32 || c.run.precision == RunPrecision::Fp64;
+    if (c.optimizer.master || !other || c.train.steps == 0) return "";
+    const std::string precision = c.run.precision.text();
+    return fmt::format("optimizer.master = false with run.precision = {}: weights in {} are their own "
+                       "masters; set run.precision to bf16, or optimizer.master to true", precision,
+                       precision);
+}
+
 // Why no two ranks have copies to compare; empty: some have.
 static std::string no_copies(const Config& c, int ranks) {
     const MeshShape mesh = mesh_shape(c.parallel, ranks);
@@ -283,6 +292,8 @@ void check_mesh(const Config& c, int ranks) {
     check_batch(c, mesh_shape(c.parallel, ranks).dp, c.train.micro_batch);
     const std::string no_fp8 = fp8_mistake(c);
     CHECK_INPUT(no_fp8.empty(), "{}", no_fp8);
+    const std::string no_master = master_mistake(c);
+    CHECK_INPUT(no_master.empty(), "{}", no_master);
     CHECK_INPUT(
         c.parallel.reduce_dtype == ReduceDtype::Fp32 || c.run.precision != RunPrecision::Fp64,
         "parallel.reduce_dtype = {}: with run.precision = fp64 gradients travel in fp64; leave it at fp32",

@@ -79,27 +79,34 @@ static void round_grain(const Adamw& a, const AdamwTensor& t, size_t first, size
 
 using Update = void(real*, real*, real*, const real*, size_t, const Coefficients&);
 
-// Of moments in bf16 a copy in full precision is updated, and rounded.
+template <class T> static real* widened(real* copy, const T* stored, size_t count) {
+    std::copy_n(stored, count, copy);
+    return copy;
+}
+
+// Of what lies in bf16 a copy in full precision is updated, and rounded.
 static void update_rounded(const Adamw& a, const AdamwTensor& t, size_t first, size_t count,
                            const Coefficients& c, Update* update_all) {
     constexpr size_t kCopied = 1024;
-    real m[kCopied], v[kCopied];
+    real w[kCopied], m[kCopied], v[kCopied];
+    const bool in_bf16 = a.moments != dtype_of<real>;
     for (size_t i = first, n; i < first + count; i += n) {
         n = std::min({kCopied, in_sequence(t, i), first + count - i});
         const size_t at = t.start + i;
         bfloat16 *const stored_m = static_cast<bfloat16*>(a.m) + at,
                  *const stored_v = static_cast<bfloat16*>(a.v) + at;
-        std::copy_n(stored_m, n, m);
-        std::copy_n(stored_v, n, v);
-        update_all(a.master + at, m, v, a.grad + at, n, c);
-        round_moments(stored_m, stored_v, m, v, n, key_of(t, i), a.seed, a.step);
+        update_all(a.master ? a.master + at : widened(w, a.param + at, n),
+                   in_bf16 ? widened(m, stored_m, n) : static_cast<real*>(a.m) + at,
+                   in_bf16 ? widened(v, stored_v, n) : static_cast<real*>(a.v) + at, a.grad + at, n, c);
+        if (in_bf16) round_moments(stored_m, stored_v, m, v, n, key_of(t, i), a.seed, a.step);
+        if (!a.master) round_run(a.param + at, w, n, key_of(t, i), a.seed, a.step);
     }
 }
 
 void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count) {
     if (walked(adamw_update_cost, a, tensors, count)) return;
     if (!a.state->finite) return;
-    const bool rounded = a.moments != dtype_of<real>;
+    const bool rounded = a.moments != dtype_of<real> || !a.master;
     real *const m = static_cast<real*>(a.m), *const v = static_cast<real*>(a.v);
     #pragma omp parallel num_threads(context.threads)
     for (size_t t = 0; t < count; t++) {
@@ -113,7 +120,7 @@ void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count) {
                          n = std::min(kGrain, run.count - from);
             if (rounded) update_rounded(a, run, from, n, c, update_all);
             else update_all(a.master + at, m + at, v + at, a.grad + at, n, c);
-            if (a.param) round_grain(a, run, from, n);
+            if (a.param && a.master) round_grain(a, run, from, n);
         }
     }
 }

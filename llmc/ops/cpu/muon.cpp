@@ -73,25 +73,46 @@ void linear_combination(floatX* out, real a, const floatX* x, real b, const floa
     }
 }
 
+// Elements of a row.
+static void update_weights(real* w, const floatX* x, size_t count, const MuonUpdate& c) {
+    const real rate = c.lr * c.stretch, decay = c.lr * c.decay;
+    for (size_t j = 0; j < count; j++) {
+        const real u = rate * real(x[j]);
+        const bool decays = !c.cautious || u * w[j] >= 0;
+        w[j] -= u + (decays ? decay : real(0)) * w[j];
+    }
+}
+
+// A row of weights without masters: a copy in full precision is updated, and rounded.
+static void update_in_place(floatX* param, const floatX* x, uint64_t global, const MuonUpdate& c) {
+    constexpr size_t kCopied = 1024;
+    real w[kCopied];
+    for (Interval rest{0, size_t(c.cols)}; !rest.empty();) {
+        const auto [first, n] = rest.take(kCopied);
+        std::copy_n(param + first, n, w);
+        update_weights(w, x + first, n, c);
+        round_run(param + first, w, n, global + first, c.seed, c.step);
+    }
+}
+
 void muon_update(const MuonUpdate& m) {
     if (walked(muon_update_cost, m)) return;
     if (!m.state->finite) return;
     const MuonUpdate c = m;                 // aliases nothing that the loop writes
     const size_t cols = size_t(c.cols);
-    const real rate = c.lr * c.stretch, decay = c.lr * c.decay;
     #pragma omp parallel for schedule(static) num_threads(context.threads)
     for (int row = 0; row < c.rows; row++) {
-        real* const master = c.master + size_t(row) * cols;
         const floatX* const x = c.x + size_t(row) * c.x_stride;
-        for (size_t j = 0; j < cols; j++) {
-            const real u = rate * real(x[j]);
-            const bool decays = !c.cautious || u * master[j] >= 0;
-            master[j] -= u + (decays ? decay : real(0)) * master[j];
-        }
-        if (!c.param) continue;
         floatX* const param = c.param + size_t(row) * cols;
-        if (c.stochastic)
-            round_run(param, master, cols, c.global + uint64_t(row) * c.stride, c.seed, c.step);
+        const uint64_t global = c.global + uint64_t(row) * c.stride;
+        if (!c.master) {
+            update_in_place(param, x, global, c);
+            continue;
+        }
+        real* const master = c.master + size_t(row) * cols;
+        update_weights(master, x, cols, c);
+        if (!c.param) continue;
+        if (c.stochastic) round_run(param, master, cols, global, c.seed, c.step);
         else
             for (size_t j = 0; j < cols; j++) param[j] = floatX(master[j]);
     }

@@ -119,14 +119,16 @@ static __device__ __forceinline__ void update(float& w, float& m, float& v, floa
     w -= u + (cautious && u * w < 0 ? 0.f : run.decay) * w;
 }
 
-// Moments of type M, for the element or pack at `at`. Rounding: moments_stream() has the stream.
-template <class M> static __device__ __forceinline__ PackF load_moments(const void* from, size_t at) {
-    const PackOf<M, 4> stored = PackOf<M, 4>::load_streaming(static_cast<const M*>(from) + at);
-    if constexpr (sizeof(M) == sizeof(float)) return stored;
+template <class T> static __device__ __forceinline__ PackF widened(const PackOf<T, 4>& stored) {
     PackF values;
     #pragma unroll
-    for (int k = 0; k < 4; k++) values[k] = float(stored[k]);
+    for (int k = 0; k < 4; k++) values[k] = stored.as_float(k);
     return values;
+}
+
+// Moments of type M, for the pack at `at`. Rounding: moments_stream() has the stream.
+template <class M> static __device__ __forceinline__ PackF load_moments(const void* from, size_t at) {
+    return widened(PackOf<M, 4>::load_streaming(static_cast<const M*>(from) + at));
 }
 template <class M>
 static __device__ __forceinline__ void store_moments(void* to, size_t at, const PackF& values,
@@ -140,56 +142,64 @@ static __device__ __forceinline__ void store_moments(void* to, size_t at, const 
     stored.store_streaming(static_cast<M*>(to) + at);
 }
 
-template <bool Stochastic, class M>
+// How weights are rounded. InPlace: stochastically, and there are no masters.
+enum class Weights { Nearest, Stochastic, InPlace };
+
+template <Weights W, class M>
 static __device__ __forceinline__ void update_pack(const Adamw& a, const Run& run, size_t at, float scale,
                                                    const Coefficients& c) {
     const PackF g = PackF::load_streaming(a.grad + at);
     PackF m = load_moments<M>(a.m, at), v = load_moments<M>(a.v, at);
-    PackF w = PackF::load_streaming(a.master + at);
+    PackF w;
+    if constexpr (W == Weights::InPlace) w = widened(Four::load_streaming(a.param + at));
+    else w = PackF::load_streaming(a.master + at);
     uint32_t random[4];
-    if constexpr (Stochastic) draw(random, a.seed, uint64_t(a.step), run.key(at - run.start));
+    if constexpr (W != Weights::Nearest) draw(random, a.seed, uint64_t(a.step), run.key(at - run.start));
     Four rounded;
     #pragma unroll
     for (int k = 0; k < Four::size; k++) {
         update(w[k], m[k], v[k], g[k], scale, run, c, a.cautious);
-        if constexpr (Stochastic) rounded[k] = round_stochastically(w[k], random[k]);
+        if constexpr (W != Weights::Nearest) rounded[k] = round_stochastically(w[k], random[k]);
         else rounded[k] = floatX(w[k]);
     }
     uint32_t words[4] = {};
     if constexpr (sizeof(M) == 2) draw(words, a.seed, moments_stream(a.step), run.key(at - run.start));
     store_moments<M>(a.m, at, m, words, 0), store_moments<M>(a.v, at, v, words, 16);
-    w.store_streaming(a.master + at);
+    if constexpr (W != Weights::InPlace) w.store_streaming(a.master + at);
     if (a.param) rounded.store(a.param + at);
 }
 
 // The elements of a pack inside the run, for packs across a border or with keys out of sequence.
-template <bool Stochastic, class M>
+template <Weights W, class M>
 static __device__ __forceinline__ void update_elements(const Adamw& a, const Run& run, size_t at, float scale,
                                        const Coefficients& c) {
     M *const stored_m = static_cast<M*>(a.m), *const stored_v = static_cast<M*>(a.v);
     const size_t end = at + Four::size < run.end ? at + Four::size : run.end;
     for (size_t i = at < run.start ? run.start : at; i < end; i++) {
+        float w;
+        if constexpr (W == Weights::InPlace) w = float(a.param[i]);
+        float& weight = W == Weights::InPlace ? w : a.master[i];
         if constexpr (sizeof(M) == 2) {
             const uint32_t word = random_word(a.seed, moments_stream(a.step), run.key(i - run.start));
             float m = float(stored_m[i]), v = float(stored_v[i]);
-            update(a.master[i], m, v, a.grad[i], scale, run, c, a.cautious);
+            update(weight, m, v, a.grad[i], scale, run, c, a.cautious);
             stored_m[i] = round_stochastically<M>(m, word);
             stored_v[i] = round_stochastically<M>(v, word << 16);
         } else {
-            update(a.master[i], stored_m[i], stored_v[i], a.grad[i], scale, run, c, a.cautious);
+            update(weight, stored_m[i], stored_v[i], a.grad[i], scale, run, c, a.cautious);
         }
         if (!a.param) continue;
-        if constexpr (Stochastic) {
-            const uint32_t word = random_word(a.seed, uint64_t(a.step), run.key(i - run.start));
-            a.param[i] = round_stochastically(a.master[i], word);
+        if constexpr (W == Weights::Nearest) {
+            a.param[i] = floatX(weight);
         } else {
-            a.param[i] = floatX(a.master[i]);
+            const uint32_t word = random_word(a.seed, uint64_t(a.step), run.key(i - run.start));
+            a.param[i] = round_stochastically(weight, word);
         }
     }
 }
 
-// FLOOR bytes = (12 + 4 sizeof(M) + (param ? sizeof(floatX) : 0)) elements
-template <bool Stochastic, class M>
+// FLOOR bytes = (4 + 4 sizeof(M) + (InPlace ? 2 sizeof(floatX) : 8 + (param ? sizeof(floatX) : 0))) elements
+template <Weights W, class M>
 __global__ void __launch_bounds__(kUpdateThreads)
     adamw_update_kernel(Adamw a, Coefficients c, const __grid_constant__ Runs runs) {
     if (!a.state->finite) return;
@@ -207,9 +217,9 @@ __global__ void __launch_bounds__(kUpdateThreads)
     for (; at < end; at += kUpdateThreads * Four::size) {
         bool whole = at >= run.start && at + Four::size <= run.end;
         // keys count where anything is rounded by chance
-        if ((Stochastic || sizeof(M) == 2) && whole) whole = run.joined(at - run.start);
-        if (whole) update_pack<Stochastic, M>(a, run, at, scale, c);
-        else update_elements<Stochastic, M>(a, run, at, scale, c);
+        if ((W != Weights::Nearest || sizeof(M) == 2) && whole) whole = run.joined(at - run.start);
+        if (whole) update_pack<W, M>(a, run, at, scale, c);
+        else update_elements<W, M>(a, run, at, scale, c);
     }
 }
 
@@ -219,9 +229,11 @@ static Coefficients coefficients(const Adamw& a) {
 }
 
 template <class M> static auto update_kernel(const Adamw& a) {
-    if constexpr (sizeof(floatX) == 2)                  // FP32 has no bits to round
-        if (a.stochastic) return adamw_update_kernel<true, M>;
-    return adamw_update_kernel<false, M>;
+    if constexpr (sizeof(floatX) == 2) {                // FP32 has no bits to round
+        if (!a.master) return adamw_update_kernel<Weights::InPlace, M>;
+        if (a.stochastic) return adamw_update_kernel<Weights::Stochastic, M>;
+    }
+    return adamw_update_kernel<Weights::Nearest, M>;
 }
 static auto update_kernel(const Adamw& a) {
     return a.moments == DType::BF16 ? update_kernel<bfloat16>(a) : update_kernel<float>(a);
@@ -233,7 +245,8 @@ void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count) {
     check_aligned(a.m, "m");
     check_aligned(a.v, "v");
     check_aligned(a.grad, "grad"), check_aligned(a.param, "param");
-    const double each = 12. + 4. * double(size_of(a.moments)) + (a.param ? sizeof(floatX) : 0);
+    const double weights = a.master ? 8. + (a.param ? sizeof(floatX) : 0) : 2. * sizeof(floatX);
+    const double each = 4 + 4. * double(size_of(a.moments)) + weights;
     const double bias1 = 1 - std::pow(double(a.beta1), double(a.step));
     for (size_t i = 0; i < count;) {
         Runs runs = {};

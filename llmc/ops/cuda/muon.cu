@@ -132,20 +132,23 @@ void linear_combination(floatX* out, real a, const floatX* x, real b, const floa
            count);
 }
 
-// FLOOR bytes = (8 + sizeof(floatX) + (param ? sizeof(floatX) : 0)) rows cols + 4
+// FLOOR bytes = (InPlace ? 3 sizeof(floatX) : 8 + (param ? 2 : 1) sizeof(floatX)) rows cols + 4
+template <bool InPlace>
 __global__ void __launch_bounds__(kMuonThreads) muon_update_kernel(MuonUpdate m) {
     if (!load_cached(&m.state->finite)) return;
     const uint32_t cols = uint32_t(m.cols);
     const float rate = m.lr * m.stretch, decay = m.lr * m.decay;
     for_muon_elements(uint32_t(m.rows) * cols, [=](uint32_t i) {
         const uint32_t row = i / cols, col = i % cols;
-        float w = load_streaming(m.master + i);
+        float w;
+        if constexpr (InPlace) w = float(load_streaming(m.param + i));
+        else w = load_streaming(m.master + i);
         const float u = rate * float(load_streaming(m.x + size_t(row) * m.x_stride + col));
         const bool decays = !m.cautious || u * w >= 0;
         w -= u + (decays ? decay : 0.f) * w;
-        store_streaming(m.master + i, w);
+        if constexpr (!InPlace) store_streaming(m.master + i, w);
         if (!m.param) return;
-        if (sizeof(floatX) == 2 && m.stochastic) {
+        if (sizeof(floatX) == 2 && (InPlace || m.stochastic)) {
             const uint64_t e = m.global + uint64_t(row) * m.stride + col;
             m.param[i] = round_stochastically(w, random_word(m.seed, uint64_t(m.step), e));
         } else {
@@ -158,9 +161,10 @@ void muon_update(const MuonUpdate& m) {
     if (walked(muon_update_cost, m)) return;
     const size_t count = size_t(m.rows) * size_t(m.cols);
     (void)muon_count(count);
-    const double each = 8. + sizeof(floatX) + (m.param ? sizeof(floatX) : 0);
-    launch(muon_update_kernel, dim3(muon_blocks(count)), dim3(kMuonThreads), 0,
-           {.bytes = each * double(count) + 4}, m);
+    const double weights = m.master ? 8. + (m.param ? sizeof(floatX) : 0) : 2. * sizeof(floatX);
+    const double each = sizeof(floatX) + weights;
+    launch(m.master ? muon_update_kernel<false> : muon_update_kernel<true>, dim3(muon_blocks(count)),
+           dim3(kMuonThreads), 0, {.bytes = each * double(count) + 4}, m);
 }
 
 }  // namespace cuda

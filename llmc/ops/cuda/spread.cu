@@ -93,6 +93,10 @@ void spread_of_change(Spread* to, const real* after, const real* before, size_t 
     if (walked(spread_cost, "spread_of_change", count, 2 * sizeof(real))) return;
     spread_of<real>(to, after, before, count);
 }
+void spread_of_stored_change(Spread* to, const floatX* after, const floatX* before, size_t count) {
+    if (walked(spread_cost, "spread_of_stored_change", count, 2 * sizeof(floatX))) return;
+    spread_of<floatX>(to, after, before, count);
+}
 void spread_of_stored(Spread* to, const floatX* values, size_t count) {
     if (walked(spread_cost, "spread_of_stored", count, sizeof(floatX))) return;
     spread_of<floatX>(to, values, nullptr, count);

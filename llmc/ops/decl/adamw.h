@@ -9,6 +9,7 @@
 //     param   = master, rounded to nearest, or stochastically: away from zero with the probability
 //               (discarded bits) / 2^16
 //     m, v      stay as they are, or lie in bf16, rounded stochastically
+// Without masters param is read, updated in full precision, and rounded stochastically.
 
 // Norm and clipping of a step's gradients, on the device: the update reads the state there, so that the
 // device never waits for the host.
@@ -48,7 +49,7 @@ HOST_DEVICE inline uint64_t moments_stream(int64_t step) { return uint64_t(1) <<
 
 struct Adamw {
     floatX* param;            // out, rounded from master; null if param is master itself (floatX == real)
-    real* master;
+    real* master;             // null: there is none (floatX is bf16)
     void *m, *v;              // of type `moments`
     const real* grad;
     const GradientState* state;
@@ -62,7 +63,8 @@ void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count);
 inline Cost adamw_update_cost(const Target&, const Adamw& a, const AdamwTensor* tensors, size_t count) {
     size_t elements = 0;
     for (size_t i = 0; i < count; i++) elements += tensors[i].count;
-    const size_t state = sizeof(real) + 2 * size_of(a.moments);         // of an element
-    return {.name = "adamw_update", .read = elements * (sizeof(real) + state),
-            .written = elements * (state + (a.param ? sizeof(floatX) : 0))};
+    const size_t master = a.master ? sizeof(real) : 0, param = a.param ? sizeof(floatX) : 0;
+    const size_t moments = 2 * size_of(a.moments), weight = a.master ? master : param;  // of an element
+    return {.name = "adamw_update", .read = elements * (sizeof(real) + weight + moments),
+            .written = elements * (master + param + moments)};
 }

@@ -104,7 +104,7 @@ inline Cost linear_combination_cost(const Target&, size_t count) {
 // A rank's rows and columns of a matrix.
 struct MuonUpdate {
     floatX* param;              // (rows, cols)  null if param is master itself (floatX == real)
-    real* master;               // (rows, cols)
+    real* master;               // (rows, cols)  null: there is none, as in Adamw
     const floatX* x;            // (rows, cols)  in rows of x_stride
     size_t x_stride;
     const GradientState* state;
@@ -119,6 +119,7 @@ struct MuonUpdate {
 void muon_update(const MuonUpdate& m);
 inline Cost muon_update_cost(const Target&, const MuonUpdate& m) {
     const size_t count = size_t(m.rows) * size_t(m.cols);
-    return {.name = "muon_update", .read = count * (sizeof(real) + sizeof(floatX)),
-            .written = count * (sizeof(real) + (m.param ? sizeof(floatX) : 0))};
+    const size_t master = m.master ? sizeof(real) : 0, param = m.param ? sizeof(floatX) : 0;
+    return {.name = "muon_update", .read = count * ((m.master ? master : param) + sizeof(floatX)),
+            .written = count * (master + param)};
 }

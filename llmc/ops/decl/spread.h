@@ -7,6 +7,7 @@
 void spread(Spread* to, const real* values, size_t count);
 // Of after[i] - before[i].
 void spread_of_change(Spread* to, const real* after, const real* before, size_t count);
+void spread_of_stored_change(Spread* to, const floatX* after, const floatX* before, size_t count);
 // Of weights or activations.
 void spread_of_stored(Spread* to, const floatX* values, size_t count);
 

@@ -66,11 +66,16 @@ static bool same_weights(const std::string& path, const Config& a, const Config&
 
 // What becomes of the checkpoint's state where its types change; empty: nothing.
 static std::string change_of_state(const Config& saved, const Config& now) {
-    const StateDtype was = saved.optimizer.state, is = now.optimizer.state;
-    if (saved.train.steps == 0 || now.train.steps == 0 || was == is) return "";
-    const bool rounds = is == StateDtype::Bf16;
-    return fmt::format("  the checkpoint's moments {}\n", rounds ? "are rounded to the nearest bf16"
-                                                                : "begin as they are, in bf16");
+    const OptimizerConfig &was = saved.optimizer, &is = now.optimizer;
+    std::string text;
+    if (saved.train.steps == 0 || now.train.steps == 0) return text;
+    if (was.state != is.state)
+        text += fmt::format("  the checkpoint's moments {}\n", is.state == StateDtype::Bf16
+                            ? "are rounded to the nearest bf16" : "begin as they are, in bf16");
+    if (was.master != is.master)
+        text += is.master ? "  the checkpoint has no masters: they begin as its bf16 weights\n"
+                          : "  the checkpoint's masters are not read: its bf16 weights go on\n";
+    return text;
 }
 
 SettingsDiff settings_diff(const Config& saved, const Config& now, const Contents& contents_before,

@@ -86,7 +86,9 @@ StateSource saved_state(const std::string& from, std::span<const SavedPiece> pie
         for (const SavedPiece* p : state->require(t, array)) state->read(*p, some, out);
         if (is_weights(array)) check_finite(std::span<const real>(out, some.count()), state->from, t.name);
     };
-    return {read, [state](const Tensor& t) { return state->index.contains({t.name, "weights"}); }};
+    return {read, [state](const Tensor& t, const char* array) {
+        return state->index.contains({t.name, array});
+    }};
 }
 
 StateSource checkpoint_state(const std::string& folder, const Manifest& manifest) {
@@ -187,16 +189,18 @@ static void restore_slot(Shards& shards, const Tensor& t, const StateSource& fro
                [&](Interval e, const real* values) { put_state(shards, slot, t.bucket, e, values); });
 }
 
-// Masters that are not rounded yet lie within the weights: one read sets both.
+// Masters that are not rounded yet, or are not there, lie within the weights: one read sets both.
 static void restore_weights(Shards& shards, const Tensor& t, const StateSource& from) {
-    const bool rounded = !kMasterIsParam && from.has_rounded && from.has_rounded(t);
+    const bool has_masters = !from.has || from.has(t, "master");
+    const bool has_weights = from.has && from.has(t, "weights");
+    const bool rounded = has_weights && (!kMasterIsParam || !has_masters), both = !rounded || !has_masters;
     const StateSlot* const masters = shards.masters();
     read_share(shards, t, shards.home_of(t.bucket, Kept::Weights), from, rounded ? "weights" : "master",
                [&](Interval e, const real* values) {
         put_weights(shards, t.bucket, e, values);
-        if (masters && !rounded) put_state(shards, *masters, t.bucket, e, values);
+        if (masters && both) put_state(shards, *masters, t.bucket, e, values);
     });
-    if (masters && rounded) restore_slot(shards, t, from, *masters);
+    if (masters && !both) restore_slot(shards, t, from, *masters);
     shards.weights_changed();
 }
 

@@ -18,8 +18,8 @@ struct StateSource {
     // Reads a rectangle of an array of t, row by row. Ends where the array is missing, has another shape than
     // t, or holds weights that are not finite.
     std::function<void(const Tensor& t, const char* array, const Piece& some, real* out)> read;
-    // Whether "weights" of t are there: as a step has rounded "master". Null: of no tensor.
-    std::function<bool(const Tensor& t)> has_rounded = nullptr;
+    // Whether an array of t is there: "weights", as a step has rounded them, or "master". Null: "master" is.
+    std::function<bool(const Tensor& t, const char* array)> has = nullptr;
 };
 
 // What ranks of any mesh have saved. from: a name for messages. bytes_of: the address of some bytes of a

@@ -66,16 +66,22 @@ template <class F> void HealthMeter::for_each_updated(const Updated& u, F&& f) c
 
 void HealthMeter::before_update(const Updated& u) {
     for_each_updated(u, [&](size_t, size_t at, size_t count) {
-        ops::copy_on_device(before + at, u.master + at, count * sizeof(real));
+        if (u.master) ops::copy_on_device(before + at, u.master + at, count * sizeof(real));
+        else ops::copy_on_device(stored_before() + at, u.param + at, count * sizeof(floatX));
     });
 }
 
 void HealthMeter::after_update(const Updated& u) {
     beat();
     for_each_updated(u, [&](size_t tensor, size_t at, size_t count) {
-        ops::spread(of(kWeight, tensor), u.master + at, count);
         ops::spread(of(kGradient, tensor), u.gradient + at, count);
-        ops::spread_of_change(of(kUpdate, tensor), u.master + at, before + at, count);
+        if (u.master) {
+            ops::spread(of(kWeight, tensor), u.master + at, count);
+            ops::spread_of_change(of(kUpdate, tensor), u.master + at, before + at, count);
+        } else {
+            ops::spread_of_stored(of(kWeight, tensor), u.param + at, count);
+            ops::spread_of_stored_change(of(kUpdate, tensor), u.param + at, stored_before() + at, count);
+        }
     });
 }
 

@@ -33,9 +33,11 @@ struct HealthMeter {
     // Elements of a bucket that one update changes, on the device.
     struct Updated {
         Run run;
-        const real *master, *gradient;
+        const real* master;         // null: there is none, and param has the weights
+        const floatX* param;
+        const real* gradient;
     };
-    // before_update() copies the masters; after_update() measures their change.
+    // before_update() copies the masters, or the weights without any; after_update() measures their change.
     void before_update(const Updated& u);
     void after_update(const Updated& u);
 
@@ -48,6 +50,7 @@ private:
 
     template <class F> void for_each_updated(const Updated& u, F&& f) const;
     Spread* of(int kind, size_t tensor) const { return spreads + size_t(kind) * names.size() + tensor; }
+    floatX* stored_before() const { return reinterpret_cast<floatX*>(before); }
     size_t spread_count() const { return kKinds * names.size() + activations.size(); }
 
     LogConfig cfg;
@@ -60,7 +63,7 @@ private:
     real* sums;                             // of squares, per block of a run
     double *mine, *all;                     // (tensors), (ranks, tensors)
     Spread* spreads;                        // (kKinds, tensors), then of the activations; of this rank
-    real* before;
+    real* before;                           // or floatX
 };
 
 }  // namespace PRECISION::step

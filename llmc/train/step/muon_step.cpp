@@ -207,7 +207,7 @@ void Muon::update(const MatrixRun& run, floatX* param, real* master, const ops::
     const size_t stride = size_t(m.all_cols);
     for (const Piece& piece : pieces_of(t, elements)) {
         const size_t at = piece.at - elements.begin;
-        ops::muon_update({.param = param ? param + at : nullptr, .master = master + at,
+        ops::muon_update({.param = param ? param + at : nullptr, .master = master ? master + at : nullptr,
                           .x = results + run.at + at, .x_stride = piece.cols, .state = state,
                           .rows = int(piece.rows), .cols = int(piece.cols), .lr = real(lr),
                           .stretch = real(stretch), .decay = real(cfg.matrix_decay), .step = step + 1,

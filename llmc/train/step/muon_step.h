@@ -83,7 +83,7 @@ struct Muon {
     void start(size_t round);
     void normalize(size_t round);
     void orthogonalize(size_t round);
-    // param: null where master is the weight itself. lr: of this step.
+    // param: null where master is the weight itself; master: null where there is none. lr: of this step.
     void update(const MatrixRun& run, floatX* param, real* master, const ops::GradientState* state,
                 double lr, int64_t step) const;
 

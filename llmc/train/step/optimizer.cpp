@@ -11,7 +11,8 @@ static size_t norm_blocks(const std::vector<Run>& runs) {
 std::vector<StateSlot> Optimizer::slots(const OptimizerConfig& o) {
     const DType moments = o.state == StateDtype::Bf16 ? DType::BF16 : dtype_of<real>;
     std::vector<StateSlot> slots;
-    if (!kMasterIsParam) slots.push_back({.name = "master", .planned = "master weights", .weights = true});
+    if (!kMasterIsParam && o.master)
+        slots.push_back({.name = "master", .planned = "master weights", .weights = true});
     slots.push_back({.name = "m", .planned = "first moments", .dtype = moments});
     slots.push_back({.name = "v", .planned = "second moments",
                      .of_trailing = o.kind == OptimizerKind::Adamw, .dtype = moments});
@@ -24,7 +25,7 @@ std::vector<std::string> Optimizer::trailing(const OptimizerConfig& o, const Dim
 
 Optimizer::Optimizer(const Config& c, Zero& z)
     : zero(z), shards(z.shards), cfg(c.optimizer), seed(uint64_t(c.run.seed)),
-      at{.master = kMasterIsParam ? SIZE_MAX : slot_named(shards.state, "master"),
+      at{.master = kMasterIsParam || !cfg.master ? SIZE_MAX : slot_named(shards.state, "master"),
          .m = slot_named(shards.state, "m"), .v = slot_named(shards.state, "v")}, owned(shards.owned_runs()) {
     if (cfg.kind == OptimizerKind::Muon) muon.emplace(cfg, seed, zero);
     list = list_of(shards.offload ? kChunk : SIZE_MAX);
@@ -173,7 +174,7 @@ Optimizer::State Optimizer::state_of(const Work& w) const {
 
 real* Optimizer::master_of(const Work& w, const State& s) const {
     if constexpr (kMasterIsParam) return reinterpret_cast<real*>(param_of(w));
-    else return reinterpret_cast<real*>(s[at.master]);
+    else return cfg.master ? reinterpret_cast<real*>(s[at.master]) : nullptr;
 }
 
 void Optimizer::load(const Work& w, OnDevice& to) const {
@@ -223,7 +224,7 @@ void Optimizer::run_slice(Work& w, const State& s, double lr, int64_t step) cons
 void Optimizer::run_measured(Work& w, const State& s, double lr, int64_t step) const {
     if (!health || !health->measuring || w.kind == Work::Momentum) return run_slice(w, s, lr, step);
     const HealthMeter::Updated updated{.run = {w.bucket, w.elements}, .master = master_of(w, s),
-                                       .gradient = grad_of(w)};
+                                       .param = param_of(w), .gradient = grad_of(w)};
     health->before_update(updated);
     run_slice(w, s, lr, step);
     health->after_update(updated);

@@ -21,8 +21,8 @@ struct Optimizer {
 
     static constexpr size_t kChunk = 1 << 20;      // elements of offloaded state per update
 
-    // What the optimizer keeps of each weight: "master" where weights are rounded, "m" and "v" (AdamW's
-    // moments; Muon's momentum is "m").
+    // What the optimizer keeps of each weight: "master" where weights are rounded and have masters, "m" and
+    // "v" (AdamW's moments; Muon's momentum is "m").
     static std::vector<StateSlot> slots(const OptimizerConfig& o);
     // Tensors without second moments, which lie behind the others (layout.h).
     static std::vector<std::string> trailing(const OptimizerConfig& o, const Dims& d);
@@ -73,7 +73,8 @@ private:
     State state_of(const Work& w) const;
     floatX* param_of(const Work& w) const { return shards.weight(w.bucket, w.elements.begin); }
     const real* grad_of(const Work& w) const { return shards.gradient(w.bucket, w.elements.begin); }
-    real* master_of(const Work& w, const State& s) const;      // the weights to update, in full precision
+    // The weights to update, in full precision; null: there are only those in floatX.
+    real* master_of(const Work& w, const State& s) const;
     // Of an update with offloaded state: slice number k is in chunk k % kChunks while on the device.
     struct OnDevice {
         State state = {};

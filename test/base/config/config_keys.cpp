@@ -28,7 +28,7 @@ TEST(keys_are_those_of_the_interface) {
         "optimizer.stochastic_rounding optimizer.kind optimizer.matrix_lr optimizer.matrix_decay "
         "optimizer.momentum optimizer.momentum_warmup optimizer.polynomial optimizer.iterations "
         "optimizer.cautious optimizer.cautious_adamw optimizer.embed_lr optimizer.head_lr "
-        "optimizer.vector_lr optimizer.state model.depth model.qkv_bias "
+        "optimizer.vector_lr optimizer.state optimizer.master model.depth model.qkv_bias "
         "parallel.tp parallel.pp parallel.cp parallel.cp_kind parallel.zero parallel.zero_group "
         "parallel.ranks "
         "parallel.transport parallel.schedule parallel.virtual_stages parallel.order parallel.overlap "

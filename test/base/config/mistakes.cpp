@@ -41,6 +41,15 @@ TEST(only_an_elastic_run_has_unequal_shares) {
 }
 
 // One line with the setting to change, in runs as in plans.
+TEST(weights_without_masters_are_bf16) {
+    refused("--optimizer.master=false --run.precision=fp32", {"optimizer.master = false",
+            "run.precision = fp32", "run.precision to bf16"});
+    refused("--optimizer.master=false --run.precision=fp64 --plan", {"run.precision = fp64"});
+    Config c;
+    c.optimizer.master = false, c.run.precision = "fp32", c.train.steps = 0;
+    EXPECT(master_mistake(c).empty(), "nothing is trained: '%s'", master_mistake(c).c_str());
+}
+
 TEST(fp8_products_are_refused_where_they_cannot_be) {
     const string fp8 = "--run.products=fp8 --run.precision=bf16 ";
     refused("--run.products=fp8", {"run.products = fp8", "run.precision = fp32", "run.products to bf16"});

@@ -50,6 +50,11 @@ static Op update_of_moments_in_bf16(Rooms& r, const cuda::Adamw& update, const c
     return {"adamw_update", 1, [=, &tensor] { cuda::adamw_update(rounded, &tensor, 1); }};
 }
 
+static Op update_without_masters(Rooms& r, cuda::Adamw update, const cuda::AdamwTensor& tensor) {
+    if (sizeof(floatX) == 2) update.master = nullptr;
+    return update_of_moments_in_bf16(r, update, tensor);
+}
+
 static std::vector<Op> ops_of(Rooms& r) {
     const size_t count = size_t(N) * C;
     const cuda::Encoder e{.tokens = r.ids, .v0 = 0, .V = V, .N = N, .T = T, .C = C, .t0 = 0};
@@ -102,7 +107,7 @@ static std::vector<Op> ops_of(Rooms& r) {
          double(count) * sizeof(floatX)},
         {"sum_of_squares", 1, [&r, count] { cuda::sum_of_squares(r.a, r.b, count); }},
         {"adamw_update", 1, [=] { cuda::adamw_update(update, &tensor, 1); }},
-        update_of_moments_in_bf16(r, update, tensor),
+        update_of_moments_in_bf16(r, update, tensor), update_without_masters(r, update, tensor),
         {"spread", 2, [&r, count] { cuda::spread(r.spread, r.a, count); }},
         {"spread_of_change", 2, [&r, count] { cuda::spread_of_change(r.spread, r.a, r.b, count); }},
         {"spread_of_stored", 2, [&r, count] { cuda::spread_of_stored(r.spread, r.x, count); }},

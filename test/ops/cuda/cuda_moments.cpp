@@ -24,15 +24,20 @@ struct Stored {
 static constexpr bool kRounds = sizeof(floatX) == 2;
 static constexpr real kLr = real(0.01);
 static constexpr size_t kCount = 40047;
-struct Settings { bool stochastic = kRounds; int finite = 1; real scale = real(0.5); };
+struct Settings {
+    bool stochastic = kRounds;
+    int finite = 1;
+    real scale = real(0.5);
+    bool masters = true;
+};
 
 // Of the backend's namespace: A is its Adamw.
 template <class A, class State>
 static A adamw_of(floatX* param, real* master, bfloat16* m, bfloat16* v, const real* grad,
                   const State* state, const Settings& s) {
-    return {.param = kRounds ? param : nullptr, .master = master, .m = m, .v = v, .grad = grad,
-            .state = state, .beta1 = real(0.9), .beta2 = real(0.95), .eps = real(1e-8), .step = 7,
-            .stochastic = s.stochastic, .seed = 42, .moments = DType::BF16};
+    return {.param = kRounds ? param : nullptr, .master = s.masters ? master : nullptr,
+            .m = m, .v = v, .grad = grad, .state = state, .beta1 = real(0.9), .beta2 = real(0.95),
+            .eps = real(1e-8), .step = 7, .stochastic = s.stochastic, .seed = 42, .moments = DType::BF16};
 }
 
 static Stored updated(Stored t, const std::vector<AdamwTensor>& runs, const Settings& s = {}) {
@@ -77,6 +82,60 @@ TEST(rounding_is_the_cpus) {
             a.v[41] = b.v[41] = bfloat16(0.f);
             EXPECT(same_bits(a.v, b.v), "v: start %zu, columns %zu", start, cols);
         }
+}
+
+// Without masters: the bits of a step whose masters are the weights.
+TEST_IF(kRounds, weights_without_masters_are_rounded_as_with) {
+    for (const size_t cols : {SIZE_MAX, size_t(40), size_t(5)}) {
+        Stored t(5000);
+        for (size_t i = 0; i < t.master.size(); i++)
+            t.param[i] = floatX(t.master[i]), t.master[i] = real(t.param[i]);
+        const size_t stride = cols == SIZE_MAX ? 0 : 100;
+        const std::vector<AdamwTensor> runs = {{3, 4990, 7, kLr, real(0.1), cols, stride}};
+        const Stored with = updated(t, runs), without = updated(t, runs, {.masters = false});
+        EXPECT(same_bits(with.param, without.param) && same_bits(with.m, without.m) &&
+               same_bits(with.v, without.v), "columns %zu", cols);
+        EXPECT(!same_bits(t.param, without.param) && same_bits(t.master, without.master), "weights move");
+    }
+}
+
+// The same with moments in full.
+TEST_IF(kRounds, moments_in_full_without_masters) {
+    const size_t count = 4090;
+    const auto start = normals<floatX>(count, 1);
+    const auto step = [&](bool masters) {
+        const OnDevice param(start);
+        const OnDevice master(std::vector<real>(start.begin(), start.end())), g(normals<real>(count, 4)),
+            m(normals<real>(count, 2, 0.1)), v(std::vector<real>(count, real(0.01)));
+        const OnDevice state(std::vector<cuda::GradientState>{{.norm = 1, .scale = 1, .finite = 1}});
+        const AdamwTensor run = {1, count - 2, 5, kLr, real(0.1)};
+        cuda::adamw_update({.param = param, .master = masters ? master.p : nullptr, .m = m.p, .v = v.p,
+                            .grad = g, .state = state, .beta1 = real(0.9), .beta2 = real(0.95),
+                            .eps = real(1e-8), .step = 7, .stochastic = true, .seed = 42}, &run, 1);
+        return std::pair(param.host(), m.host());
+    };
+    const auto [with, m] = step(true);
+    const auto [without, m2] = step(false);
+    EXPECT(same_bits(with, without) && same_bits(m, m2) && !same_bits(with, start));
+}
+
+TEST_IF(kRounds, muons_weights_without_masters) {
+    for (const MuonShape& s : kMuonShapes) {
+        const MuonInputs in(s);
+        const std::vector<floatX> start(in.master.begin(), in.master.end());
+        const auto step = [&](bool masters) {
+            const OnDevice param(start), x(in.x);
+            const OnDevice master(std::vector<real>(start.begin(), start.end()));
+            const OnDevice state(std::vector<cuda::GradientState>{{.norm = 1, .scale = 1, .finite = 1}});
+            cuda::muon_update({.param = param, .master = masters ? master.p : nullptr, .x = x,
+                               .x_stride = s.x_stride, .state = state, .rows = s.rows, .cols = s.cols,
+                               .lr = real(0.125), .stretch = 2, .decay = real(0.5), .step = 3,
+                               .stochastic = masters, .cautious = true, .seed = 42, .global = 1001,
+                               .stride = s.stride});
+            return param.host();
+        };
+        EXPECT(same_bits(step(true), step(false)), "%d x %d", s.rows, s.cols);
+    }
 }
 
 static const std::vector<AdamwTensor> kRuns = {{0, 1, 100, kLr, 0}, {1, 40000, 1000, 2 * kLr, real(0.1)},
@@ -155,6 +214,7 @@ TEST(moves_no_more_than_its_floor) {
     EXPECT_FLOORS([] {
         updated(Stored(40960), {{0, 30000, 0, kLr, 0}, {30016, 10944, 30000, kLr, 0}});
         updated(Stored(40960), {{0, 40960, 0, kLr, 0}}, {.stochastic = false});
+        if (kRounds) updated(Stored(40960), {{0, 40960, 0, kLr, 0}}, {.masters = false});
         momentum_of({64, 512, 512, 512}, std::vector<real>(64 * 512));
     });
 }

@@ -14,11 +14,18 @@ template <class F> static Spread run(F op) {
 TEST(spreads_match_their_definition_and_the_cpu) {
     for (const size_t count : kSpreadCounts) {
         const auto x = with_specials<real>(count, 1), y = with_specials<real>(count, 2);
-        const auto stored = with_specials<floatX>(count, 3);
-        Wide change(count);
-        for (size_t i = 0; i < count; i++) change[i] = double(real(x[i] - y[i]));
+        const auto stored = with_specials<floatX>(count, 3), old = with_specials<floatX>(count, 4);
+        Wide change(count), stored_change(count);
+        for (size_t i = 0; i < count; i++) {
+            change[i] = double(real(x[i] - y[i]));
+            stored_change[i] = double(real(real(stored[i]) - real(old[i])));
+        }
         const OnDevice dev_x(x), dev_y(y);
-        const OnDevice dev_stored(stored);
+        const OnDevice dev_stored(stored), dev_old(old);
+        const Spread of_stored_change = run([&](Spread* to) {
+            cuda::spread_of_stored_change(to, dev_stored, dev_old, count);
+        });
+        EXPECT(close(of_stored_change, spread_by_definition(stored_change)), "%zu", count);
         const Spread of_x = run([&](Spread* to) { cuda::spread(to, dev_x, count); });
         const Spread of_change = run([&](Spread* to) { cuda::spread_of_change(to, dev_x, dev_y, count); });
         const Spread of_stored = run([&](Spread* to) { cuda::spread_of_stored(to, dev_stored, count); });
@@ -55,13 +62,14 @@ TEST(spreads_have_the_same_bits_in_every_order) {
 TEST(spreads_move_what_their_floors_say) {
     const size_t count = 40001;
     const OnDevice x(with_specials<real>(count, 5)), y(with_specials<real>(count, 6));
-    const OnDevice stored(with_specials<floatX>(count, 7));
+    const OnDevice stored(with_specials<floatX>(count, 7)), old(with_specials<floatX>(count, 8));
     const OnDevice to(std::vector<Spread>(1));
     const CudaScratch lent;
     EXPECT_FLOORS([&] {
         cuda::spread(to, x, count);
         cuda::spread_of_change(to, x, y, count);
         cuda::spread_of_stored(to, stored, count);
+        cuda::spread_of_stored_change(to, stored, old, count);
     });
 }
 

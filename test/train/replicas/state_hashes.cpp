@@ -52,7 +52,7 @@ static const Point kMeshes[] = {
     {.dp = 2, .tp = 2, .pp = 2, .zero = 0, .kind = 10}, {.dp = 3, .tp = 1, .pp = 1, .zero = 0, .native = 1},
     {.dp = 3, .tp = 1, .pp = 1, .zero = 1, .kind = 7, .muon = 2},
     {.dp = 1, .tp = 2, .pp = 1, .zero = 1, .cp = 2},
-    {.dp = 2, .tp = 2, .pp = 1, .zero = 1, .muon = 1, .rounded = Rounded::Moments}};
+    {.dp = 2, .tp = 2, .pp = 1, .zero = 1, .muon = 1, .rounded = kMostRounded}};
 
 TEST(no_mesh_raises_a_false_alarm) {
     for (const Point& p : kMeshes) {

@@ -149,7 +149,7 @@ static int trained(const Config& cfg, const Mesh& mesh, const std::string& from)
 
 TEST(an_image_goes_on_as_a_checkpoint_does) {
     for (const Place& p : {Place{1}, Place{1, 1, 1, 0, true}, Place{1, 1, 1, 0, false, true},
-                           Place{2, 1, 1, 1, true, false, Rounded::Moments}, Place{2, 1, 1, 1},
+                           Place{2, 1, 1, 1, true, false, kMostRounded}, Place{2, 1, 1, 1},
                            Place{2, 2}, Place{4, 1, 2, 3},
                            Place{4, 2, 1, 2, true, true}}) {
         if (kIsFp64 && p.ranks == 4) continue;

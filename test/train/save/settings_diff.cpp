@@ -53,14 +53,16 @@ TEST(a_change_of_the_optimizer_names_both) {
 
 TEST(another_type_of_moments_says_what_becomes_of_them) {
     Config full, rounded;
-    rounded.optimizer.state = StateDtype::Bf16;
-    full.checkpoint.override_ = rounded.checkpoint.override_ = {"optimizer.state"};
+    rounded.optimizer.state = StateDtype::Bf16, rounded.optimizer.master = false;
+    full.checkpoint.override_ = rounded.checkpoint.override_ = {"optimizer.state", "optimizer.master"};
     const auto expect_line = [](const Config& was, const Config& is, const char* line) {
         const SettingsDiff d = settings_diff(was, is);
         EXPECT(d.refused.empty() && d.table.find(line) != std::string::npos, "'%s'", d.table.c_str());
     };
     expect_line(full, rounded, "  the checkpoint's moments are rounded to the nearest bf16\n");
     expect_line(rounded, full, "  the checkpoint's moments begin as they are, in bf16\n");
+    expect_line(full, rounded, "  the checkpoint's masters are not read: its bf16 weights go on\n");
+    expect_line(rounded, full, "  the checkpoint has no masters: they begin as its bf16 weights\n");
     const std::string other = diff_of({{"optimizer.lr", "1"}}).table;
     EXPECT(other.find("moments") == std::string::npos, "'%s'", other.c_str());
 }

@@ -115,9 +115,10 @@ TEST_IF(kIsFp64, every_mesh_measures_what_one_rank_measures) {
 
 // Weights from the masters, updates from two copies of all weights, norms from the gradients.
 TEST(statistics_are_those_of_the_tensors) {
-    for (const bool muon : {false, true}) {
+    for (const auto& [muon, rounded] : {std::pair(false, Rounded::Nothing), {true, Rounded::Nothing},
+                                        {true, kMostRounded}}) {
         Point p{1, 1, 1};
-        p.muon = muon;
+        p.muon = muon, p.rounded = rounded;
         Config cfg = p.config();
         cfg.log.health = 1;
         Tiny t(cfg);
@@ -179,13 +180,17 @@ TEST_IF(!kIsBf16, what_is_not_finite_is_counted) {
 
 // The embedding has more elements than an update of a step that measures takes at once.
 TEST(training_has_the_same_bits_with_statistics) {
-    for (const auto& [muon, offload] : {std::pair(false, false), {true, false}, {true, true}}) {
+    struct Case { bool muon, offload; Rounded rounded; };
+    const Case cases[] = {{false, false, Rounded::Nothing}, {true, false, Rounded::Nothing},
+                          {true, true, kMostRounded}};
+    for (const auto& [muon, offload, rounded] : cases) {
         Config cfg = Point{1, 1, 1}.config();
         cfg.model.layers = 2, cfg.model.channels = 32, cfg.model.vocab = 33000;
         cfg.train.batch_tokens = 2 * 13;
         cfg.optimizer.stochastic_rounding = kIsBf16;
         if (muon) cfg.optimizer.kind = OptimizerKind::Muon;
         if (offload) cfg.memory.offload = Offload::Optimizer;
+        round_state(cfg.optimizer, rounded);
         EXPECT(size_t(cfg.model.vocab * cfg.model.channels) > Optimizer::kChunk);
         Measured without, with;
         const auto planned = [&] {
