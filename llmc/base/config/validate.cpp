@@ -260,15 +260,6 @@ std::string fp8_mistake(const Config& c) {
     return "";
 }
 
-std::string master_mistake(const Config& c) {
-    const bool other = c.run.precision == RunPrecision::Fp32 || c.run.precision == RunPrecision::Fp64;
-    if (c.optimizer.master || !other || c.train.steps == 0) return "";
-    const std::string precision = c.run.precision.text();
-    return fmt::format("optimizer.master = false with run.precision = {}: weights in {} are their own "
-                       "masters; set run.precision to bf16, or optimizer.master to true", precision,
-                       precision);
-}
-
 // Why no two ranks have copies to compare; empty: some have.
 static std::string no_copies(const Config& c, int ranks) {
     const MeshShape mesh = mesh_shape(c.parallel, ranks);

@@ -1,4 +1,4 @@
-// The rules between settings of a model.
+// The rules between settings of a model, and of the precision of its weights.
 #include "llmc/base/check.h"
 #include "llmc/base/config/config.h"
 #include "llmc/base/config/fields.h"
@@ -48,6 +48,15 @@ std::string wrong_shape(const ModelConfig& shape, const ShapeKeys& keys) {
     if (shape.vocab < 1) return fmt::format("{} = {}: expected an integer of at least 1", keys.vocab,
                                             shape.vocab);
     return wrong_model(shape, keys);
+}
+
+std::string master_mistake(const Config& c) {
+    const bool other = c.run.precision == RunPrecision::Fp32 || c.run.precision == RunPrecision::Fp64;
+    if (c.optimizer.master || !other || c.train.steps == 0) return "";
+    const std::string precision = c.run.precision.text();
+    return fmt::format("optimizer.master = false with run.precision = {}: weights in {} are their own "
+                       "masters; set run.precision to bf16, or optimizer.master to true", precision,
+                       precision);
 }
 
 }  // namespace config
