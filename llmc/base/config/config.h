@@ -177,7 +177,8 @@ struct CheckpointConfig {
           "auto: go on from the newest checkpoint of run.dir; never; a folder step_N, or a run (its newest)");
         f("async", async, "write to disk while training goes on; with memory.offload until the next update");
         f("hook", hook, "command that gets the folder of each complete checkpoint as its last argument");
-        f("hook_timeout", hook_timeout, "seconds that the command may take before it is killed", at_least(1));
+        f("hook_timeout", hook_timeout, "seconds that the command may take before it is killed; 0: any time",
+          at_least(0));
         f("override", override_, "keys whose values may differ from those of the checkpoint");
     }
 };

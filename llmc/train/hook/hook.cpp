@@ -64,7 +64,7 @@ bool CheckpointHook::begin(Call& call) const {
 
 bool CheckpointHook::has_ended(const Call& call) const {
     const double seconds = seconds_now() - call.began;
-    const bool late = seconds > limit;
+    const bool late = limit > 0 && seconds > limit;
     int status = 0;
     if (late) (void)kill(-call.process, SIGKILL);
     const pid_t ended = waitpid(call.process, &status, late ? 0 : WNOHANG);

@@ -35,7 +35,7 @@ struct CheckpointHook {
 
 private:
     const std::string command;      // empty: nothing is called
-    const double limit;             // seconds that a command may take, then it is killed
+    const double limit;             // seconds that a command may take, then it is killed; 0: any time
     const std::string log;          // file that has what commands print
     struct Call {
         std::string folder;
