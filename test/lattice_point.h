@@ -29,7 +29,7 @@ struct Point {
     int delay_us = 0;           // each call of a collective waits up to this long, at random
     size_t kind = 0;            // of kKinds
     int muon = 0;               // 2: cautious
-    int offload = 0;
+    int offload = 0;            // memory.offload; 1: optimizer, 2: weights, 3: activations
     const char* order = "tp,cp,pp,dp";
     bool clips = true;          // false: optimizer.grad_clip is 0
     bool elastic = false;       // ranks may have unequal shares of a step
@@ -41,14 +41,15 @@ struct Point {
 
     int ranks() const { return dp * tp * pp * cp; }
     std::string text() const {
+        static const char* const offloads[] = {"", ", optimizer offloaded", ", blocks on the host",
+                                                ", blocks and streams on the host"};
         return fmt::format("dp {} tp {} pp {} cp {}{} zero {} recompute {}, {} virtual stages, batch {}, "
                            "group {}{}, kind {}{}{}{}{}, order {}",
                            dp, tp, pp, cp, heads ? " by heads" : "", zero, recompute, virtual_stages,
                            micro_batch, zero_group,
                            native ? ", native" : bf16_wire ? ", bf16 on the wire" : "", kind,
                            muon == 2 ? ", cautious Muon" : muon ? ", Muon" : "",
-                           offload ? ", optimizer offloaded" : "", documents ? ", documents" : "",
-                           name_of(rounded), order);
+                           offloads[offload], documents ? ", documents" : "", name_of(rounded), order);
     }
     Config config() const {
         Config cfg = lattice_config();
@@ -69,7 +70,7 @@ struct Point {
         cfg.train.micro_batch = micro_batch;
         if (muon) cfg.optimizer.kind = OptimizerKind::Muon, cfg.optimizer.momentum_warmup = 3;
         cfg.optimizer.cautious = muon == 2;
-        if (offload) cfg.memory.offload = "optimizer";
+        cfg.memory.offload = Offload(offload);
         cfg.run.elastic = elastic;
         round_state(cfg.optimizer, rounded);
         return cfg;

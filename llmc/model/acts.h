@@ -76,24 +76,34 @@ inline size_t streams_of(const ActRow& row, const BlockActs& a) {
     return row.x == &BlockActs::in && a.receives ? 2 : 1;
 }
 
+// The entries with memory of their own. places: of rows that every level keeps; other entries share these in
+// turn (HostedStreams).
+inline size_t own_entries(const ActRow& row, Recompute level, size_t entries, size_t places) {
+    if (is_shared(row, level)) return std::min<size_t>(1, entries);
+    return row.always_own ? std::min(places, entries) : entries;
+}
+
 // Asks the arena for the activations of the blocks and micro-batches that are alive at once, one entry of
 // `acts` each. REQUIRES: `acts` does not move until allocate().
 inline void add_block_acts(ArenaOf arena, std::vector<BlockActs>& acts, const Dims& d, size_t N,
-                           size_t n, Recompute level, bool halves) {
+                           size_t n, Recompute level, bool halves, size_t places = SIZE_MAX) {
     for (const ActRow& row : block_acts(d, N, n, halves)) {
         const std::string name = std::string("activations: ") + row.name;
-        for (size_t l = 0; l < (is_shared(row, level) ? 1 : acts.size()); l++)
+        for (size_t l = 0; l < own_entries(row, level, acts.size(), places); l++)
             if (row.x) arena.add(name, &(acts[l].*row.x), row.count * streams_of(row, acts[l]));
             else arena.add(name, &(acts[l].*row.s), row.count);
     }
 }
 
-// After allocate(): points shared entries at one buffer.
-inline void share_block_acts(std::vector<BlockActs>& acts, const Dims& d, Recompute level) {
-    for (const ActRow& row : block_acts(d, 1, 1))
-        for (size_t l = 1; is_shared(row, level) && l < acts.size(); l++)
-            if (row.x) acts[l].*row.x = acts[0].*row.x;
-            else acts[l].*row.s = acts[0].*row.s;
+// After allocate(): points shared entries at their buffers.
+inline void share_block_acts(std::vector<BlockActs>& acts, const Dims& d, Recompute level,
+                             size_t places = SIZE_MAX) {
+    for (const ActRow& row : block_acts(d, 1, 1)) {
+        const size_t own = own_entries(row, level, acts.size(), places);
+        for (size_t l = own; l < acts.size(); l++)
+            if (row.x) acts[l].*row.x = acts[l % own].*row.x;
+            else acts[l].*row.s = acts[l % own].*row.s;
+    }
     for (BlockActs& a : acts) a.kv = a.qkv;
 }
 

@@ -18,6 +18,7 @@
 
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/model/ends.h"
+#include "llmc/model/hosted_streams.h"
 
 namespace PRECISION::inline model {
 
@@ -41,6 +42,8 @@ struct GptShape {
     int coded_blocks = 0; // blocks whose matrices have FP8 codes at once (linear.h); 0: products in floatX
     bool gathers_codes = false;         // blocks come as codes
     bool halves = false;  // backward() leaves the matrices' gradients to weight_half(). REQUIRES: level None
+    bool by_layers = false;     // each chunk runs all micro-batches before the next chunk, on this rank
+    bool hosts_streams = false; // by layers: the inputs of blocks leave to the host's memory
     int N() const { return B * here(); }
 };
 
@@ -57,6 +60,7 @@ struct Gpt {
     std::vector<BlockActs> acts;          // by chunk, then by buffer, then by block of the chunk: see of()
     std::vector<EmbedActs> embedded;      // per buffer of the chunk that embeds
     std::vector<HeadActs> head;           // per buffer of the chunk that ends
+    HostedStreams hosted;
     BlockScratch scratch;
     CodedBlocks coded;
     floatX* sent;         // the message after a chunk that does not end
@@ -64,7 +68,9 @@ struct Gpt {
     real* stats;          // (tp, logit_rows, 3)    of each slice of a row of logits; tp > 1
     real* losses;         // (N)
     double* loss;         // (2) sums since clear_loss(), equal on all ranks of tp: losses; those left out
-    floatX* dx;           // gradients of a message: of the stream (n, C), with the shortcut of x0 behind it
+    floatX* dx;           // gradients of a message: of the stream (n, C), with the shortcut of x0 behind it.
+                          // By layers one of each buffer
+    real* dbias = nullptr;    // (buffers, C)    by layers, with sums_on_the_way(d): of each gradient in dx
     real* dtokens;        // (Vp, C)      fp64 only, while apart: gradient of wte as embedding
     bool apart = false;   // between begin_step() and end_step()
     Spread* spreads = nullptr;  // of activations (act_spreads.h), which forward() adds to; null: none
@@ -78,7 +84,7 @@ struct Gpt {
         const CpAttention& attention = {});
     Gpt(const Gpt&) = delete;
 
-    void add_to(ArenaOf arena);      // asks for memory
+    void add_to(ArenaOf arena, Arena* host = nullptr);      // asks for memory. host: with hosts_streams
     void ready();                    // after Arena::allocate(): shares buffers between blocks
     size_t reduction_bytes() const;     // of the largest reduction over tp, for tp's staging
 
@@ -99,10 +105,11 @@ struct Gpt {
         BlockActs& a = of(part.chunks[size_t(chunk)].begin, buffer);
         return d.kind.shortcut ? a.in : a.x;
     }
-    // The message to send after forward() of a chunk that does not end.
-    floatX* output() { return sent; }
+    floatX* output() { return sent; }       // of a chunk that does not end. By layers the next chunk has it
     // Place of incoming gradients before backward() of a chunk that does not end; after it, of those to send.
-    floatX* gradient() { return dx; }
+    floatX* gradient(int buffer = 0) {
+        return dx + (shape.by_layers ? size_t(buffer) * message_count(shape.N()) : 0);
+    }
 
     // Runs a chunk and keeps the inputs of backward().
     template <class W> void forward(W& weights, const Batch& b, int chunk = 0, int buffer = 0);
@@ -119,6 +126,7 @@ struct Gpt {
 
 private:
     BlockActs& of(int l, int buffer);
+    HeadActs& head_acts(int buffer) { return head[size_t(buffer) % head.size()]; }
     // A block's weights, with their codes in `scratch`.
     template <class W> BlockWeights weights_of(W& weights, int l, bool backward) {
         const BlockWeights w = weights.block(l);
@@ -141,8 +149,12 @@ private:
         return {.tokens = b.tokens, .v0 = d.v0, .V = d.Vp, .N = b.N(), .T = b.T * shape.cp, .C = d.C,
                 .t0 = 0, .positions = b.positions};
     }
-    template <class W> void embed_backward(W& weights, const Batch& b, int buffer);
-    template <class W> void head_backward(W& weights, const Batch& b, real dloss, int buffer);
+    // By layers the head's gradient of a tied wte waits for that of the embedding, and the logits are
+    // computed again: micro-batches add both terms to wte in the same order as without.
+    bool head_waits() const { return shape.by_layers && d.kind.tied; }
+    enum class OfHead { All, Input, Weights };          // which gradients
+    template <class W> void embed_backward(W& weights, const Batch& b, real dloss, int buffer);
+    template <class W> void head_backward(W& weights, const Batch& b, real dloss, int buffer, OfHead part);
     void add_spreads(const BlockActs& a, const Stream& out, int layer, int N);
     void add_spreads(const HeadActs& a, int N);
     ops::Classifier classifier(const Batch& b, int n0, int rows) const;
@@ -151,6 +163,7 @@ private:
 
 template <class W> void Gpt::forward(W& weights, const Batch& b, int c, int buffer) {
     const Chunk chunk = part.chunks[size_t(c)];
+    hosted.before_forward(c, buffer);
     Stream stream{.x = input(c, buffer)};
     if (chunk.embeds)
         embed(weights, tp, embedded[size_t(buffer)], input(c, buffer), scratch.h, encoder(b), d);
@@ -164,19 +177,21 @@ template <class W> void Gpt::forward(W& weights, const Batch& b, int c, int buff
 
     const int mine = Slice(tp, b.N()).mine;
     if (chunk.ends) {
-        final_norm(weights, head[size_t(buffer)], stream, mine, d);
-        if (spreads) add_spreads(head[size_t(buffer)], b.N());
+        final_norm(weights, head_acts(buffer), stream, mine, d);
+        if (spreads) add_spreads(head_acts(buffer), b.N());
     } else {
-        ops::add_residual(sent, stream.x, stream.r, stream.bias, mine, d.C);
+        floatX* const out = shape.by_layers ? input(c + 1, buffer) : sent;
+        ops::add_residual(out, stream.x, stream.r, stream.bias, mine, d.C);
         const size_t nC = stream_count(b.N());
-        if (d.kind.shortcut) ops::copy(sent + nC, x0(b, c, buffer), nC);
+        if (d.kind.shortcut) ops::copy(out + nC, x0(b, c, buffer), nC);
     }
+    hosted.after_forward(of(chunk.begin, buffer), c, buffer);
 }
 
 template <class W> void Gpt::head_loss(W& weights, const Batch& b, int buffer) {
     const int N = b.N();
     const HeadTensors<floatX> w = weights.head();
-    const floatX* h = tp.all_gather(scratch.h, head[size_t(buffer)].lnf, stream_count(N));
+    const floatX* h = tp.all_gather(scratch.h, head_acts(buffer).lnf, stream_count(N));
     for (int n0 = 0; n0 < N; n0 += logit_rows) {
         beat();
         const int rows = std::min(logit_rows, N - n0);
@@ -189,11 +204,12 @@ template <class W> void Gpt::head_loss(W& weights, const Batch& b, int buffer) {
 }
 
 // The logits become their gradients in place, and are used while warm. dlnf is in scratch.dh.
-template <class W> void Gpt::head_backward(W& weights, const Batch& b, real dloss, int buffer) {
+template <class W>
+void Gpt::head_backward(W& weights, const Batch& b, real dloss, int buffer, OfHead part) {
     const int N = b.N(), C = d.C;
     const HeadTensors<floatX> w = weights.head();
     const HeadTensors<real> dw = weights.head_grads();
-    const floatX* h = tp.all_gather(scratch.h, head[size_t(buffer)].lnf, stream_count(N));
+    const floatX* h = tp.all_gather(scratch.h, head_acts(buffer).lnf, stream_count(N));
     for (int n0 = 0; n0 < N; n0 += logit_rows) {
         beat();
         const int rows = std::min(logit_rows, N - n0);
@@ -202,28 +218,35 @@ template <class W> void Gpt::head_backward(W& weights, const Batch& b, real dlos
         ops::matmul_forward(logits, h + at, w.w, w.b, rows, C, d.Vp);
         ops::classifier_forward_backward(t, dloss);
         ops::classifier_merge_backward(t, tp.all_gather(stats, t.stats, size_t(3 * rows)), dloss);
-        ops::matmul_backward_weight_bias(dw.w, dw.b, logits, h + at, rows, C, d.Vp);
-        ops::matmul_backward_input(scratch.dh + at, logits, w.w, rows, C, d.Vp);
+        if (part != OfHead::Input)
+            ops::matmul_backward_weight_bias(dw.w, dw.b, logits, h + at, rows, C, d.Vp);
+        if (part != OfHead::Weights)
+            ops::matmul_backward_input(scratch.dh + at, logits, w.w, rows, C, d.Vp);
     }
     weights.done_head();
-    if (dloss != 0) finish_losses(N);
+    if (dloss != 0 && part != OfHead::Weights) finish_losses(N);
 }
 
 template <class W> void Gpt::backward(W& weights, const Batch& b, real dloss, int c, int buffer) {
     const Chunk chunk = part.chunks[size_t(c)];
     const size_t nC = stream_count(b.N());
     const int mine = Slice(tp, b.N()).mine;
-    StreamGradient g = {.dx = dx, .dbias = zeroed(scratch.dbias, d.C)};
+    floatX* const to = gradient(buffer);
+    hosted.before_backward(acts, c, buffer);
+    real* const sums = dbias ? dbias + size_t(buffer) * size_t(d.C) : scratch.dbias;
+    const bool summed = dbias && !chunk.ends;       // by the backward of the chunk behind
+    const int first = dbias ? 0 : chunk.begin;      // no block sums for another before it
+    StreamGradient g = {.dx = to, .dbias = summed ? sums : zeroed(sums, d.C)};
     if (chunk.ends) {
-        const HeadActs& a = head[size_t(buffer)];
-        head_backward(weights, b, dloss, buffer);
-        ops::set_zero(dx, message_count(b.N()) * sizeof(floatX));
+        const HeadActs& a = head_acts(buffer);
+        head_backward(weights, b, dloss, buffer, head_waits() ? OfHead::Input : OfHead::All);
+        ops::set_zero(to, message_count(b.N()) * sizeof(floatX));
         const auto grads = weights.final_grads();
-        ops::layernorm_backward({dx, grads.lnfw, grads.lnfb, scratch.dbias},
+        ops::layernorm_backward({to, grads.lnfw, grads.lnfb, sums},
                                 tp.reduce_scatter(scratch.slice, scratch.dh, nC),
                                 norm_of_head(weights.final(), a, {.x = a.xf}, d), mine, d.C);
         weights.done_final();
-    } else ops::bias_backward(scratch.dbias, dx, mine, d.C);
+    } else if (!summed) ops::bias_backward(sums, to, mine, d.C);
 
     for (int l = chunk.end - 1; l >= chunk.begin; l--) {
         const Walking at(&Walk::block, part.layers[size_t(l)]);
@@ -231,12 +254,11 @@ template <class W> void Gpt::backward(W& weights, const Batch& b, real dloss, in
         const Span at_l = span(b, l, x0(b, c, buffer));
         block.recompute(w, of(l, buffer), scratch, at_l);
         const BlockGrads dw = shape.halves ? weights.vector_grads(l, buffer) : weights.block_grads(l);
-        g = block.backward(w, dw, of(l, buffer), g, dx + nC, scratch, at_l,
-                           l > chunk.begin ? scratch.dbias : nullptr);
+        g = block.backward(w, dw, of(l, buffer), g, to + nC, scratch, at_l, l > first ? sums : nullptr);
         if (!shape.halves) weights.done_block(l);
     }
 
-    if (chunk.embeds) embed_backward(weights, b, buffer);
+    if (chunk.embeds) embed_backward(weights, b, dloss, buffer);
 }
 
 template <class W> void Gpt::weight_half(W& weights, const Batch& b, int c, int buffer) {
@@ -250,16 +272,18 @@ template <class W> void Gpt::weight_half(W& weights, const Batch& b, int c, int 
     }
 }
 
-template <class W> void Gpt::embed_backward(W& weights, const Batch& b, int buffer) {
+template <class W> void Gpt::embed_backward(W& weights, const Batch& b, real dloss, int buffer) {
+    if (head_waits()) head_backward(weights, b, dloss, buffer, OfHead::Weights);
     const size_t nC = stream_count(b.N());
     const auto grads = weights.embed_grads();
+    floatX* const g = gradient(buffer);
     if (d.kind.shortcut)
-        ops::add_residual(dx, dx, dx + nC, nullptr, Slice(tp, b.N()).mine, d.C);
-    const floatX* draw = dx;
+        ops::add_residual(g, g, g + nC, nullptr, Slice(tp, b.N()).mine, d.C);
+    const floatX* draw = g;
     if (d.kind.embed_norm) {
         const EmbedActs& a = embedded[size_t(buffer)];
         ops::set_zero(scratch.dh, nC * sizeof(floatX));
-        ops::layernorm_backward({scratch.dh, grads.lnew, grads.lneb}, dx,
+        ops::layernorm_backward({scratch.dh, grads.lnew, grads.lneb}, g,
                                 norm_of_embedding(weights.embed(), a, nullptr, d), Slice(tp, b.N()).mine,
                                 d.C);
         draw = scratch.dh;

@@ -85,9 +85,9 @@ TEST(steps_equal_the_cpus_at_each_recompute_level) {
 TEST(two_runs_are_bit_identical_in_any_order) {
     if (slow()) return;
     struct { const char *name, *settings, *options; } runs[] = {
-        {"again", "", ""},
-        {"reverse", "EMU_ORDER=reverse EMU_ASYNC=issue", ""},
+        {"again", "", ""}, {"reverse", "EMU_ORDER=reverse EMU_ASYNC=issue", ""},
         {"offloaded", "EMU_STREAMS=lazy", " --memory.offload=optimizer"},   // a missing wait shows here
+        {"hosted", "EMU_STREAMS=lazy", " --memory.offload=activations"},
         {"random", "EMU_ORDER=random:7 EMU_STREAMS=lazy", ""}};
     for (const auto& [name, settings, options] : runs) {
         expect_done(emulated(name, string("--run.precision=bf16") + options, settings), name);

@@ -81,11 +81,12 @@ enum class ReduceOrder : uint8_t { Auto, Ordered, Native };
 enum class ReduceDtype : uint8_t { Fp32, Bf16 };
 enum class CpKind : uint8_t { Gather, Heads };
 enum class Recompute : uint8_t { None, Selective, Block };        // Selective: norms and activations
-enum class Offload : uint8_t { None, Optimizer };
+enum class Offload : uint8_t { None, Optimizer, Weights, Activations };     // each with the former
 
 constexpr bool has_mean(NormKind k) { return k == NormKind::LayerNorm; }     // which the norm subtracts
 constexpr bool has_shift(NormKind k) { return k == NormKind::LayerNorm; }    // with model.bias
 constexpr bool has_chunks(PipelineSchedule s) { return s == PipelineSchedule::Interleaved; }     // per rank
+constexpr bool offloads_weights(Offload o) { return o >= Offload::Weights; }
 inline constexpr int kGateInputs = 12;      // channels that the gates of value embeddings read
 
 constexpr const char* words_of(RunDevice) { return "auto|cpu|cuda|emulated"; }
@@ -110,6 +111,6 @@ constexpr const char* words_of(ReduceOrder) { return "auto|ordered|native"; }
 constexpr const char* words_of(ReduceDtype) { return "fp32|bf16"; }
 constexpr const char* words_of(CpKind) { return "gather|heads"; }
 constexpr const char* words_of(Recompute) { return "none|selective|block"; }
-constexpr const char* words_of(Offload) { return "none|optimizer"; }
+constexpr const char* words_of(Offload) { return "none|optimizer|weights|activations"; }
 
 }  // namespace config

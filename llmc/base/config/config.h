@@ -146,7 +146,8 @@ struct MemoryConfig {
 
     template <class F> void visit(F&& f) {
         f("recompute", recompute, "in backward; selective: norms and activations; block: whole blocks");
-        f("offload", offload, "what to keep in the host's memory");
+        f("offload", offload, "what to keep in the host's memory: the optimizer's state; weights: also those "
+          "of blocks, with gradients; activations: also the blocks' inputs");
         f("device_gb", device_gb, "most memory of a rank on its device, in 1e9 bytes; 0: all that is there",
           at_least(0));
     }

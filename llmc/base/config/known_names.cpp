@@ -114,7 +114,7 @@ static constexpr KnownName kNames[] = {
     // memory
     {"gradient_checkpointing activation_checkpointing checkpoint_activations recompute_granularity "
      "recompute_activations -r", "memory.recompute", nullptr},
-    {"cpu_offload offload_optimizer optimizer_offload", "memory.offload", nullptr},
+    {"cpu_offload offload_optimizer optimizer_offload offload_param", "memory.offload", nullptr},
     {"compile torch_compile use_compile", nullptr, "There is nothing to compile at run time: leave it out"},
     // eval, sample, checkpoint, log
     {"eval_interval eval_steps eval_every eval_freq evaluation_interval evaluation_strategy eval_strategy "

@@ -18,10 +18,12 @@ inline constexpr const char* kZeroHelp =
     "shard over data-parallel ranks: 1 optimizer state, 2 and gradients, 3 and weights";
 
 // The words of ZeRO stage `zero` over `shards` shards. One shard: weights and gradients count as whole; the
-// state still counts as sharded, and its one shard is the whole state.
-constexpr Sharding sharding_of(int zero, int shards) {
+// state still counts as sharded, and its one shard is the whole state. on_host: weights lie in the host's
+// memory and come to the device for each use: as shards, wherever a rank updates its shard alone.
+constexpr Sharding sharding_of(int zero, int shards, bool on_host = false) {
     const Sharding s = kZeroStages[zero];
-    return {.weights = s.weights && shards > 1, .grads = s.grads && shards > 1, .state = s.state};
+    return {.weights = (s.weights || (on_host && s.state)) && shards > 1, .grads = s.grads && shards > 1,
+            .state = s.state};
 }
 
 }  // namespace config

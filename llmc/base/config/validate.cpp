@@ -42,6 +42,19 @@ static void check_parallel(const Config& c) {
     CHECK_INPUT(no_halves.empty(), "{}", no_halves);
 }
 
+// Blocks from the host's memory come one after the other, for all micro-batches (schedule `layers`).
+static void check_offload(const Config& c) {
+    const ParallelConfig& p = c.parallel;
+    const std::string word = c.memory.offload.text();
+    CHECK_INPUT(!offloads_weights(c.memory.offload) || p.pp == 1,
+                "memory.offload = {} with parallel.pp = {}: a stage of a pipeline has each block's weights "
+                "for every micro-batch at once; set parallel.pp to 1 (parallel.zero or tp divide the model "
+                "as well), or memory.offload to optimizer", word, p.pp);
+    CHECK_INPUT(!offloads_weights(c.memory.offload) || !has_chunks(p.schedule),
+                "memory.offload = {} with parallel.schedule = interleaved: one stage has no chunks to "
+                "interleave; set parallel.schedule to 1f1b", word);
+}
+
 static void check_device(const Config& c) {
     const std::string asked = c.run.device.text();
     CHECK_INPUT(c.run.device == RunDevice::Auto || asked == built_device,
@@ -151,6 +164,7 @@ void validate(const Config& cfg) {
                     expected(f));
     check_device(c);
     check_parallel(c);
+    check_offload(c);
     check_elastic(c);
     const std::string wrong = wrong_model(c.model, {});
     CHECK_INPUT(wrong.empty(), "{}", wrong);
@@ -235,40 +249,20 @@ std::string mesh_mistake(const ParallelConfig& p, const ModelConfig& m, int rank
     return "";
 }
 
-std::string fp8_mistake(const Config& c) {
-    const bool other = c.run.precision == RunPrecision::Fp32 || c.run.precision == RunPrecision::Fp64;
-    if (c.run.products != ProductKind::Fp8) return "";
-    if (other)
-        return fmt::format("run.products = fp8 with run.precision = {}: FP8 products have weights and "
-                           "activations in bf16; set run.precision to bf16, or run.products to bf16",
-                           c.run.precision.text());
-    const ModelConfig m = with_sizes(c.model);
-    const int tp = c.parallel.tp, heads = m.heads / tp * m.head_channels;
-    const int qkv = heads + 2 * (m.kv_heads / tp) * m.head_channels;
-    const struct { const char* setting; int size; bool cut; const char* what; } sizes[] = {
-        {"model.channels", m.channels, false, "channels"},
-        {"model.head_channels", heads, true, "channels of heads"},
-        {"model.head_channels", qkv, true, "channels of queries, keys and values"},
-        {"model.ffn_channels", m.ffn_channels / tp, true, "feed-forward channels"},
-        {"model.context", m.context / c.parallel.cp, false, "tokens in a row"}};
-    for (const auto& [setting, size, cut, what] : sizes)
-        if (size % kFp8Unit)
-            return fmt::format("run.products = fp8: {} {}{}, expected a multiple of {}; change {}{}, or set "
-                               "run.products to bf16", size, what,
-                               cut && tp > 1 ? fmt::format(" on each rank of parallel.tp = {}", tp) : "",
-                               kFp8Unit, setting, cut && tp > 1 ? " or parallel.tp" : "");
-    return "";
+// Of weights in the host's memory a rank has its shard from parallel.zero = 1 on (base/config/sharding.h).
+static bool shards_all(const Config& c) {
+    return c.parallel.zero == 3 || (c.parallel.zero > 0 && offloads_weights(c.memory.offload));
 }
 
 // Why no two ranks have copies to compare; empty: some have.
 static std::string no_copies(const Config& c, int ranks) {
     const MeshShape mesh = mesh_shape(c.parallel, ranks);
-    const bool over_dp = ranks_of(mesh, kGradientAxes) > (c.parallel.zero == 3 ? mesh.shard : 1);
+    const bool over_dp = ranks_of(mesh, kGradientAxes) > (shards_all(c) ? mesh.shard : 1);
     const bool tied = c.parallel.pp > 1 && c.model.tied;
     if (c.run.check_every == 0 || c.train.steps == 0 || over_dp || c.parallel.tp > 1 || tied) return "";
     return fmt::format("run.check_every = {}: {}, and no rank has a copy of what another has; set it to 0",
                        c.run.check_every,
-                       ranks == 1 ? "there is one rank" : "parallel.zero = 3 shards weights and state");
+                       ranks == 1 ? "there is one rank" : "ranks have shards of weights and state");
 }
 
 std::string ranks_mistake(const Config& c, int ranks) {

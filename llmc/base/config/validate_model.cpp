@@ -1,7 +1,8 @@
-// The rules between settings of a model, and of the precision of its weights.
+// The rules between settings of a model, of the precision of its weights, and of its products in FP8.
 #include "llmc/base/check.h"
 #include "llmc/base/config/config.h"
 #include "llmc/base/config/fields.h"
+#include "llmc/base/numbers/fp8.h"
 
 inline namespace config {
 
@@ -57,6 +58,31 @@ std::string master_mistake(const Config& c) {
     return fmt::format("optimizer.master = false with run.precision = {}: weights in {} are their own "
                        "masters; set run.precision to bf16, or optimizer.master to true", precision,
                        precision);
+}
+
+std::string fp8_mistake(const Config& c) {
+    const bool other = c.run.precision == RunPrecision::Fp32 || c.run.precision == RunPrecision::Fp64;
+    if (c.run.products != ProductKind::Fp8) return "";
+    if (other)
+        return fmt::format("run.products = fp8 with run.precision = {}: FP8 products have weights and "
+                           "activations in bf16; set run.precision to bf16, or run.products to bf16",
+                           c.run.precision.text());
+    const ModelConfig m = with_sizes(c.model);
+    const int tp = c.parallel.tp, heads = m.heads / tp * m.head_channels;
+    const int qkv = heads + 2 * (m.kv_heads / tp) * m.head_channels;
+    const struct { const char* setting; int size; bool cut; const char* what; } sizes[] = {
+        {"model.channels", m.channels, false, "channels"},
+        {"model.head_channels", heads, true, "channels of heads"},
+        {"model.head_channels", qkv, true, "channels of queries, keys and values"},
+        {"model.ffn_channels", m.ffn_channels / tp, true, "feed-forward channels"},
+        {"model.context", m.context / c.parallel.cp, false, "tokens in a row"}};
+    for (const auto& [setting, size, cut, what] : sizes)
+        if (size % kFp8Unit)
+            return fmt::format("run.products = fp8: {} {}{}, expected a multiple of {}; change {}{}, or set "
+                               "run.products to bf16", size, what,
+                               cut && tp > 1 ? fmt::format(" on each rank of parallel.tp = {}", tp) : "",
+                               kFp8Unit, setting, cut && tp > 1 ? " or parallel.tp" : "");
+    return "";
 }
 
 }  // namespace config

@@ -115,7 +115,9 @@ static void check_host_memory(bool there, size_t bytes, const char* why) {
 void* host_allocate(size_t bytes) {
     const size_t unit = cuda_device().pinned_at_once, size = whole_pages(bytes);
     const size_t available = available_memory_bytes();
-    check_host_memory(available == 0 || size <= available, bytes, "so much is not available");
+    check_host_memory(available == 0 || size <= available, bytes,
+                      fmt::format("{:.2f} GB are available. Make the model or train.batch_tokens smaller, or "
+                                  "memory.offload less", double(available) / 1e9).c_str());
     void* const mapped = mmap(nullptr, size + unit, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     check_host_memory(mapped != MAP_FAILED, bytes, strerror(errno));

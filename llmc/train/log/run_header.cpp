@@ -67,6 +67,9 @@ void print_header(const Config& cfg, const StartInfo& info, const std::string& o
     say_warmup(cfg);
     print("memory  {} planned{}\n", human_bytes(double(info.plan_bytes)),
           info.world > 1 ? " on the fullest rank" : "");
+    if (cfg.memory.offload != Offload::None && info.device.starts_with("cpu:"))
+        print("offload of {} saves nothing here: a CPU's device memory is the host's\n",
+              cfg.memory.offload.text());
     const bool fp8 = cfg.run.products == ProductKind::Fp8;
     const char* const of = fp8 ? " in bf16, of which mfu is a share; FP8 products are faster" : "";
     if (info.peak_tflops > 0) print("matmul  {} TFLOP/s at most{}\n", shown_rate(info.peak_tflops), of);

@@ -92,7 +92,8 @@ struct WalkedStage {
 // action to the next: then the walk has the pipeline's filling, a whole repetition, and its emptying.
 static int timed_micros(const Estimate& e, const PipelineShape& shape) {
     if (!sharding_of(e.cfg.parallel.zero, e.mesh.shard).grads) return walked_micros(shape);
-    return std::min(shape.micros, shape.chunks > 1 ? 3 * shape.stages : 2 * shape.stages + 2);
+    const bool groups = shape.chunks > 1 && !shape.layers;
+    return std::min(shape.micros, groups ? 3 * shape.stages : 2 * shape.stages + 2);
 }
 
 // On the device of this thread, one of each kind. e: gets the memory.

@@ -58,11 +58,12 @@ static std::vector<Config> smaller_plans(Config cfg, int ranks, bool on_gpu) {
     cfg.train.micro_batch = 1;
     const int last_zero = mesh_shape(cfg.parallel, ranks).dp > 1 ? int(std::size(kZeroStages)) - 1 : 0;
     const Config as_it_is = cfg;
-    for (const Offload offload : {Offload::None, Offload::Optimizer})
+    for (const Offload offload : values_of<Offload>())
         for (int zero = as_it_is.parallel.zero; zero <= std::max(as_it_is.parallel.zero, last_zero); zero++)
             for (const Recompute level : {Recompute::None, Recompute::Selective, Recompute::Block}) {
                 if (level < as_it_is.memory.recompute || offload < as_it_is.memory.offload) continue;
-                if (offload == Offload::Optimizer && !on_gpu) continue;
+                if (offload != Offload::None && !on_gpu) continue;
+                if (offloads_weights(offload) && cfg.parallel.pp > 1) continue;
                 cfg.memory.offload = offload;
                 cfg.parallel.zero = zero;
                 all.push_back(with_recompute(cfg, level));
@@ -105,7 +106,13 @@ static Remedy remedy_of(const Planned& p) {
         return {changed_settings(cfg, own, ranks, p.estimate.ranks), bytes};
     };
     const std::vector<Config> smaller = smaller_plans(planned, p.estimate.ranks, on_gpu);
-    if (fitting(smaller.back(), p.estimate.ranks).bytes)
+    // the least of each kind of offload: streams of all micro-batches lie on the device with weights
+    const bool any = std::ranges::any_of(values_of<Offload>(), [&](Offload o) {
+        const auto last = std::find_if(smaller.rbegin(), smaller.rend(),
+                                       [&](const Config& c) { return c.memory.offload == o; });
+        return last != smaller.rend() && fitting(*last, p.estimate.ranks).bytes;
+    });
+    if (any)
         for (const Config& tried : smaller)
             if (Remedy found = fitting(tried, p.estimate.ranks); found.bytes) return found;
     for (int ranks = 2 * p.estimate.ranks; !p.here && ranks <= kMostRanks; ranks *= 2) {

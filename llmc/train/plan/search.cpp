@@ -31,6 +31,7 @@ static BlockCost block_cost(const Config& of, const Machine& machine, const Esti
     Config cfg = of;
     cfg.parallel = {};
     cfg.parallel.tp = of.parallel.tp;
+    cfg.memory.offload = std::min<Offload>(of.memory.offload, Offload::Optimizer);     // a step of 2 waits
     // the cheapest attention of any layer; 0 is the whole context
     const auto narrower = [](int a, int b) { return a && (!b || a < b); };
     cfg.model.window = {*std::min_element(cfg.model.window.begin(), cfg.model.window.end(), narrower)};
@@ -70,12 +71,14 @@ static Bounds bounds_of(const Config& c, int ranks, const BlockCost& block, doub
     const ParallelConfig& p = c.parallel;
     const MeshShape mesh = mesh_shape(p, ranks);
     const int shards = mesh.shard;
+    const bool on_host = offloads_weights(c.memory.offload);
     const Sharding cut = sharding_of(p.zero, shards);
     const double blocks = double(c.model.layers / p.pp);
     const double micros = double(micros_of_step(c, mesh.dp, c.train.micro_batch));
     const auto kept = [&](double bytes, bool sharded) { return sharded ? bytes / shards : bytes; };
     const double optimizer = c.memory.offload == Offload::None ? kept(block.optimizer, cut.state) : 0;
-    const double state = kept(block.weights, cut.weights) + kept(block.gradients, cut.grads) + optimizer;
+    const double here = kept(block.weights, cut.weights) + kept(block.gradients, cut.grads);
+    const double state = on_host ? 0 : here + optimizer;
     const double alive = std::min<double>(p.pp, micros) * block.activations;
     const double runs = micros * c.model.layers / p.pp;  // of a block
     const double ops = runs * block.seconds, links = runs * block.waits;
@@ -241,11 +244,17 @@ Search search(const Config& cfg, int ranks, const Machine& machine, const Estima
         examine(bounded(all, ranks, machine, estimate, found), ranks, machine, estimate, stops, found);
     };
     look();
-    // Offload costs time: the search tries offload only on meshes that do not fit otherwise.
-    all = std::exchange(found.unfit, {});
-    std::erase_if(all, [](const Config& c) { return c.memory.offload != Offload::None; });
-    for (Config& c : all) c.memory.offload = Offload::Optimizer;
-    if (!all.empty()) look();
+    // Offload costs time: the search tries offload only on meshes that do not fit otherwise, of weights and
+    // activations only where nothing fits.
+    for (const Offload offload : {Offload::Optimizer, Offload::Weights, Offload::Activations}) {
+        if (offloads_weights(offload) && !found.fitting.empty()) break;
+        all = std::exchange(found.unfit, {});
+        std::erase_if(all, [&](const Config& c) {
+            return c.memory.offload >= offload || (offloads_weights(offload) && c.parallel.pp > 1);
+        });
+        for (Config& c : all) c.memory.offload = offload;
+        if (!all.empty()) look();
+    }
     std::sort(found.fitting.begin(), found.fitting.end(), faster);
     Search s = std::move(found.search);
     const size_t shown = std::min(Search::kShown, found.fitting.size());

@@ -29,7 +29,8 @@ struct Search {
 std::vector<Config> candidates_of(const Config& cfg, int ranks, const Machine& machine);
 
 // Exhaustive: a candidate is left out unplanned only where a bound shows that its memory is too large, or
-// that Search::kShown others are faster. A candidate that does not fit is planned again with memory.offload.
+// that Search::kShown others are faster. A candidate that does not fit is planned again with memory.offload
+// = optimizer, and where none fits, with weights.
 // stops: asked before each plan, on any thread; once true, the search ends with what it has found.
 using Estimator = std::function<EstimateFunction>;
 Search search(const Config& cfg, int ranks, const Machine& machine, const Estimator& estimate,

@@ -198,12 +198,14 @@ static PipelineShape with_micros(PipelineShape shape, int micros) {
 }
 
 // Micro-batches beyond the pipeline's filling and emptying add the same time each: a step of more than `many`
-// is that of `many`, and the difference between both for each further one.
+// is that of `many`, and the difference between both for each further one. By layers more micro-batches hide
+// more of the copies, so all of them run.
 namespace {
 struct Fewer {
     int few, many;
 
     explicit Fewer(const PipelineShape& shape) : few(6 * shape.stages), many(8 * shape.stages) {}
+    bool runs_all(const PipelineShape& shape) const { return shape.layers || shape.micros <= many; }
     double more(const PipelineShape& shape) const { return double(shape.micros - many) / (many - few); }
 };
 }  // namespace
@@ -211,7 +213,7 @@ struct Fewer {
 StepTime step_time(const PipelineShape& shape, const std::vector<const StageTimes*>& stages,
                    Simulated micros) {
     const Fewer fewer(shape);
-    if (micros == Simulated::All || shape.micros <= fewer.many) return simulate(shape, stages);
+    if (micros == Simulated::All || fewer.runs_all(shape)) return simulate(shape, stages);
     const StepTime a = simulate(with_micros(shape, fewer.few), stages);
     const StepTime b = simulate(with_micros(shape, fewer.many), stages);
     const double more = fewer.more(shape);
@@ -241,7 +243,7 @@ static std::vector<double> waits_of(const std::vector<StageRun>& runs) {
 
 DrawnStep draw_step(const PipelineShape& shape, const std::vector<const StageTimes*>& stages) {
     const Fewer fewer(shape);
-    const bool whole = shape.micros <= fewer.many;
+    const bool whole = fewer.runs_all(shape);
     const int drawn = whole ? shape.micros : fewer.few;
     std::vector<StageRun> runs = run_stages(with_micros(shape, drawn), stages, true);
     DrawnStep d = {.stages = {},

@@ -12,10 +12,6 @@
 
 namespace PRECISION::inline runs {
 
-static Part part_of(const Config& cfg, const Stage& stage) {
-    return make_part(cfg.model.layers, stage.index, stage.shape.stages, stage.shape.chunks);
-}
-
 // At every ZeRO stage, so that norms are sums in the same order.
 static bool codes_shards(const Config& cfg, const Mesh& mesh) {
     return cfg.run.products == ProductKind::Fp8 && mesh.shard.size > 1;
@@ -24,11 +20,13 @@ static bool codes_shards(const Config& cfg, const Mesh& mesh) {
 static ShardOptions shard_options(const Config& cfg, const Mesh& mesh) {
     const Dims d = dims_of(cfg, cfg.model.vocab, mesh.tp);
     return {.state = Optimizer::slots(cfg.optimizer),
-            .sharding = sharding_of(cfg.parallel.zero, mesh.shard.size),
+            .sharding = sharding_of(cfg.parallel.zero, mesh.shard.size,
+                                    offloads_weights(cfg.memory.offload)),
             .trailing = Optimizer::trailing(cfg.optimizer, d),
             .coded = codes_shards(cfg, mesh) ? coded_names() : std::vector<std::string>(),
             .trains = cfg.train.steps > 0,
-            .offload = cfg.memory.offload == Offload::Optimizer};
+            .offload = cfg.memory.offload != Offload::None,
+            .hosts_blocks = offloads_weights(cfg.memory.offload)};
 }
 
 // Bytes for tuning, including the scratch of timed ops.
@@ -40,7 +38,7 @@ static size_t bytes_to_tune(const Walk& step, size_t scratch) {
 // 0: without FP8. Where weights are gathered block by block, so are their codes.
 static int coded_blocks(const Config& cfg, const Shards& shards) {
     if (cfg.run.products != ProductKind::Fp8) return 0;
-    return shards.sharding.weights ? 1 : int(shards.layout.block_at.size());
+    return shards.sharding.weights || shards.hosts_blocks ? 1 : int(shards.layout.block_at.size());
 }
 
 static void check_sizes(const Config& cfg, int tp) {
@@ -60,17 +58,19 @@ static Dims dims_of_texts(const Config& cfg, Dims d) {
 
 Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates, Unplanned)
     : mesh(on), stage(make_stage(cfg, mesh, micro_batch)),
-      shards(dims_of(cfg, cfg.model.vocab, mesh.tp), part_of(cfg, stage), mesh, shard_options(cfg, mesh)),
+      shards(dims_of(cfg, cfg.model.vocab, mesh.tp), stage.part(cfg.model.layers), mesh,
+             shard_options(cfg, mesh)),
       zero(shards, cfg.parallel.overlap),
       gpt({.d = shards.d, .B = micro_batch, .T = cfg.model.context, .cp = mesh.cp.size,
            .level = cfg.memory.recompute, .backward = cfg.train.steps > 0,
            .coded_blocks = coded_blocks(cfg, shards), .gathers_codes = zero.codes.shards != nullptr,
-           .halves = cfg.train.steps > 0 && stage.shape.halves()},
-          mesh.tp, part_of(cfg, stage), stage.buffers,
+           .halves = cfg.train.steps > 0 && stage.shape.halves(), .by_layers = stage.shape.layers,
+           .hosts_streams = cfg.memory.offload == Offload::Activations},
+          mesh.tp, stage.part(cfg.model.layers), stage.buffers,
           {.cp = mesh.cp, .kind = cfg.parallel.cp_kind}),
       pipeline(cfg, mesh, stage, gpt, zero), images(cfg.train.rollback, shards) {
     check_sizes(cfg, mesh.tp.size);
-    zero.add_weights_to(arena);
+    zero.add_weights_to(arena, host);
     if (gpt.shape.halves) zero.vectors.set_up(shards, stage.buffers);
     if (cfg.train.steps > 0) {
         zero.add_training_to(arena, host);
@@ -85,14 +85,14 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
     }
     if (saves_initial(cfg)) shards.add_masters_to(arena, host);
     const ArenaOf activations = arena.of(Purpose::Activations);
-    gpt.add_to(activations);
+    gpt.add_to(activations, &host);
     pipeline.add_to(activations, host);
     if (generates) {
-        decoder.emplace(dims_of_texts(cfg, shards.d), mesh.tp, gpt.part);
+        decoder.emplace(dims_of_texts(cfg, shards.d), mesh.tp, stage.part_to_infer(cfg.model.layers));
         decoder->add_to(activations);
     }
     if (!cfg.eval.tasks.empty()) {
-        scorer.emplace(shards.d, mesh.tp, gpt.part);
+        scorer.emplace(shards.d, mesh.tp, stage.part_to_infer(cfg.model.layers));
         scorer->add_to(activations);
     }
     // host code writes to the disk; training goes on beside an asynchronous save
@@ -152,7 +152,7 @@ static size_t bytes_of_nccl(const Config& cfg, const Mesh& mesh) {
 }
 
 int walked_micros(const PipelineShape& shape) {
-    return std::min(shape.micros, shape.chunks > 1 ? 2 * shape.stages : 3);
+    return std::min(shape.micros, shape.chunks > 1 && !shape.layers ? 2 * shape.stages : 3);
 }
 
 Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates, int micros)

@@ -160,7 +160,9 @@ SaveJob Checkpoint::job(const RunState& state) const {
               .folder = folder};
     if (snapshot) {
         std::byte* to = snapshot;
-        for (std::span<const std::byte>& piece : std::span(j.data).first(share.first_offloaded)) {
+        for (size_t i = 0; i < j.data.size(); i++) {
+            std::span<const std::byte>& piece = j.data[i];
+            if (share.on_host[i]) continue;
             ops::start_copy_to_host(to, piece.data(), piece.size());
             piece = {to, piece.size()};
             to += piece.size();

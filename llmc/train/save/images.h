@@ -69,9 +69,11 @@ private:
 
     // What an update changes.
     std::vector<Buffer> buffers() const {
-        const Home last = shards.home_of(shards.layout.count() - 1, Kept::Weights);
         std::vector<Buffer> all = {{reinterpret_cast<std::byte*>(shards.params),
-                                    (last.at + last.elements.count) * sizeof(floatX)}};
+                                    shards.count_of(Kept::Weights, false) * sizeof(floatX)}};
+        if (shards.hosts_blocks)
+            all.push_back({reinterpret_cast<std::byte*>(shards.host_params),
+                           shards.count_of(Kept::Weights, true) * sizeof(floatX)});
         for (const StateSlot& slot : shards.state)
             all.push_back({slot.memory, slot.bytes(slot.at.back())});
         return all;

@@ -10,16 +10,18 @@ struct StateArray {
     const char *name, *dtype;
     size_t element;
     std::byte* memory;
+    std::byte* on_host = nullptr;          // of the weights that lie in the host's memory
     const StateSlot* slot = nullptr;       // null: lies as the weights do
 };
 
 std::vector<StateArray> arrays_of(const Shards& shards) {
     std::vector<StateArray> arrays;
     arrays.push_back({kMasterIsParam ? "master" : "weights", name_of(dtype_of<floatX>), sizeof(floatX),
-                      reinterpret_cast<std::byte*>(shards.params)});
+                      reinterpret_cast<std::byte*>(shards.params),
+                      reinterpret_cast<std::byte*>(shards.host_params)});
     for (const StateSlot& slot : shards.state) {      // at step 0 every slot but the masters is zero
         if (!shards.trains && !slot.weights) continue;
-        arrays.push_back({slot.name, name_of(slot.dtype), size_of(slot.dtype), slot.memory, &slot});
+        arrays.push_back({slot.name, name_of(slot.dtype), size_of(slot.dtype), slot.memory, nullptr, &slot});
     }
     return arrays;
 }
@@ -53,7 +55,7 @@ RankShare share_to_save(const Shards& shards) {
                 share.bytes += s.bytes();
                 if (home.on_host) share.offloaded += s.bytes();
                 share.pieces.push_back(std::move(s));
-                if (!home.on_host) share.first_offloaded = share.pieces.size();
+                share.on_host.push_back(home.on_host);
                 share.start.push_back(home.place(start + p.at));
             }
         }
@@ -66,7 +68,8 @@ std::vector<std::span<const std::byte>> RankShare::data(const Shards& shards) co
     std::vector<std::span<const std::byte>> spans;
     for (size_t i = 0; i < pieces.size(); i++) {
         const StateArray& a = arrays.at(pieces[i].array);
-        spans.emplace_back(a.memory + start[i] * a.element, size_t(pieces[i].bytes()));
+        const std::byte* const memory = on_host[i] && a.on_host ? a.on_host : a.memory;
+        spans.emplace_back(memory + start[i] * a.element, size_t(pieces[i].bytes()));
     }
     return spans;
 }

@@ -19,10 +19,10 @@ inline bool saves_initial(const Config& cfg) {
 inline bool saves_async(const Config& cfg) { return cfg.checkpoint.every > 0 && cfg.checkpoint.async; }
 
 struct RankShare {
-    std::vector<SavedPiece> pieces;      // those of offloaded arrays last
+    std::vector<SavedPiece> pieces;
     std::vector<size_t> start;           // of each piece: its first element in the array
-    size_t first_offloaded = 0;          // of the pieces; all before it: none is
-    uint64_t bytes = 0, offloaded = 0;   // offloaded: of arrays in the host's memory; a save reads them there
+    std::vector<bool> on_host;           // of each piece: a save reads it where it lies
+    uint64_t bytes = 0, offloaded = 0;   // offloaded: of pieces in the host's memory
 
     // The memory of each piece. REQUIRES: the arena is allocated.
     std::vector<std::span<const std::byte>> data(const Shards& shards) const;

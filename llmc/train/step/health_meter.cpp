@@ -43,14 +43,22 @@ void HealthMeter::begin_as(bool measures, int64_t step) {
 
 // A pass of its own: the blocks of the whole gradient norm span tensors, and another order of its sum would
 // change the bits of the training.
-void HealthMeter::sum_squares() {
+void HealthMeter::sum_squares(int bucket, const real* shard) {
     if (!cfg.health) return;
-    ops::set_zero(mine, names.size() * sizeof *mine);
+    for (const TensorRun& r : runs)
+        if (r.run.bucket == bucket) ops::set_zero(mine + r.tensor, sizeof *mine);
     for (const TensorRun& r : runs) {
+        if (r.run.bucket != bucket) continue;
         const Interval own = r.run.elements;
-        ops::sum_of_squares(sums, shards.gradient(r.run.bucket, own.begin), own.count);
+        ops::sum_of_squares(sums, shard + (own.begin - shards.own(bucket).begin), own.count);
         ops::sum_in_order(mine + r.tensor, sums, ops::norm_blocks(own.count));
     }
+}
+
+void HealthMeter::sum_squares() {
+    if (!cfg.health) return;
+    for (int b = 0; b < shards.layout.count(); b++)
+        if (!shards.on_host(b)) sum_squares(b, shards.grad_shard(b));
     const Axis& world = shards.mesh.world;
     ops::sum_rows(squares, world.all_gather(all, mine, names.size()), world.size, int(names.size()));
 }

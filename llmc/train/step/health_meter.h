@@ -29,6 +29,8 @@ struct HealthMeter {
     void begin_as(bool measures, int64_t step);
     // Sets *squares where log.health is set. All ranks together.
     void sum_squares();
+    // Before, for buckets whose gradients leave the device: of this rank's shard of one.
+    void sum_squares(int bucket, const real* shard);
 
     // Elements of a bucket that one update changes, on the device.
     struct Updated {

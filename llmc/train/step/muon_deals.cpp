@@ -1,11 +1,11 @@
-// Which rank has which matrix in which round.
+// Which rank has which matrix in which round, and what of a round an update does in which order.
 #include <algorithm>
 #include <map>
 #include <span>
 #include <tuple>
 #include <utility>
 
-#include "llmc/train/step/muon_step.h"
+#include "llmc/train/step/optimizer.h"
 
 namespace PRECISION::inline step {
 
@@ -151,6 +151,33 @@ std::vector<Muon::Round> Muon::rounds_of(const Layout& layout, int ranks) {
         return Muon::last_bucket(a) < Muon::last_bucket(b);
     });
     return rounds;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// rounds in the list of an update
+
+// With shards of the state all gradients are there: directions of the next round can be on their way.
+void Optimizer::add_round(std::vector<Work>& works, size_t round, size_t most) const {
+    const bool ahead = shards.sharding.state && zero.overlap;
+    if (!ahead || round == 0) add_start(works, round, most);
+    works.push_back({.kind = Work::Normalize, .round = round});
+    if (ahead && round + 1 < muon->rounds.size()) add_start(works, round + 1, most);
+    works.push_back({.kind = Work::Orthogonalize, .round = round});
+    add_runs(works, Work::Weights, round, most);
+}
+
+void Optimizer::add_start(std::vector<Work>& works, size_t round, size_t most) const {
+    add_runs(works, Work::Momentum, round, most);
+    works.push_back({.kind = Work::Start, .round = round});
+}
+
+void Optimizer::add_runs(std::vector<Work>& works, Work::Kind kind, size_t round, size_t most) const {
+    for (const Muon::MatrixRun& run : muon->runs_of(round))
+        for (Interval rest = run.elements; !rest.empty();) {
+            const Interval now = rest.take(most);
+            works.push_back({.kind = kind, .bucket = run.matrix->tensor->bucket, .elements = now,
+                             .run = {run.matrix, now, run.at + (now.begin - run.elements.begin)}});
+        }
 }
 
 }  // namespace PRECISION::step

@@ -29,6 +29,11 @@ Optimizer::Optimizer(const Config& c, Zero& z)
          .m = slot_named(shards.state, "m"), .v = slot_named(shards.state, "v")}, owned(shards.owned_runs()) {
     if (cfg.kind == OptimizerKind::Muon) muon.emplace(cfg, seed, zero);
     list = list_of(shards.offload ? kChunk : SIZE_MAX);
+    if (shards.hosts_blocks)
+        zero.before_leaving = [this](int bucket, const real* shard) {
+            square(bucket, shard);
+            if (health) health->sum_squares(bucket, shard);
+        };
 }
 
 size_t Optimizer::attach(HealthMeter& meter) {
@@ -59,30 +64,6 @@ std::vector<Optimizer::Work> Optimizer::list_of(size_t most) const {
         works.push_back({.kind = Work::End, .bucket = b});
     }
     return works;
-}
-
-// With shards of the state all gradients are there: directions of the next round can be on their way.
-void Optimizer::add_round(std::vector<Work>& works, size_t round, size_t most) const {
-    const bool ahead = shards.sharding.state && zero.overlap;
-    if (!ahead || round == 0) add_start(works, round, most);
-    works.push_back({.kind = Work::Normalize, .round = round});
-    if (ahead && round + 1 < muon->rounds.size()) add_start(works, round + 1, most);
-    works.push_back({.kind = Work::Orthogonalize, .round = round});
-    add_runs(works, Work::Weights, round, most);
-}
-
-void Optimizer::add_start(std::vector<Work>& works, size_t round, size_t most) const {
-    add_runs(works, Work::Momentum, round, most);
-    works.push_back({.kind = Work::Start, .round = round});
-}
-
-void Optimizer::add_runs(std::vector<Work>& works, Work::Kind kind, size_t round, size_t most) const {
-    for (const Muon::MatrixRun& run : muon->runs_of(round))
-        for (Interval rest = run.elements; !rest.empty();) {
-            const Interval now = rest.take(most);
-            works.push_back({.kind = kind, .bucket = run.matrix->tensor->bucket, .elements = now,
-                             .run = {run.matrix, now, run.at + (now.begin - run.elements.begin)}});
-        }
 }
 
 void Optimizer::add_adamw(std::vector<Work>& works, int b, size_t most) const {
@@ -131,26 +112,41 @@ void Optimizer::add_to(Arena& arena) {
     const ArenaOf own = arena.of(Purpose::Optimizer);
     if (muon) muon->add_to(own);
     if (!shards.offload) return;
-    for (OnDevice& chunk_of : chunks) {
-        State& s = chunk_of.state;
+    const auto most = [this](auto&& needed) {
+        size_t count = 0;
+        for (const Work& w : list)
+            if (needed(w)) count = std::max(count, w.elements.count);
+        return count;
+    };
+    for (OnDevice& to : chunks) {
+        State& s = to.chunk.state;
         s.resize(shards.state.size());
-        for (size_t i = 0; i < s.size(); i++) {
-            size_t chunk = 0;
-            for (const Work& w : list)
-                if (needs(w, shards.state[i])) chunk = std::max(chunk, w.elements.count);
-            own.add("offloaded state in use", &s[i], shards.state[i].bytes(chunk));
-        }
+        for (size_t i = 0; i < s.size(); i++)
+            own.add("offloaded state in use", &s[i],
+                    shards.state[i].bytes(most([&](const Work& w) { return needs(w, shards.state[i]); })));
+        if (!shards.hosts_blocks) continue;
+        const auto on_host = [this](const Work& w) { return w.is_slice() && shards.on_host(w.bucket); };
+        own.add("offloaded weights in use", &to.chunk.param, most(on_host));
+        own.add("offloaded gradients in use", &to.chunk.grad, most(on_host));
     }
 }
 
-void Optimizer::sum_squares(double* out) {
+void Optimizer::square(int bucket, const real* shard) {
     size_t blocks = 0;
-    for (const auto& [bucket, run] : owned) {
-        ops::sum_of_squares(sums + blocks, shards.gradient(bucket, run.begin), run.count);
-        blocks += ops::norm_blocks(run.count);
+    for (const Run& run : owned) {
+        if (run.bucket == bucket)
+            ops::sum_of_squares(sums + blocks, shard + (run.elements.begin - shards.own(bucket).begin),
+                                run.elements.count);
+        blocks += ops::norm_blocks(run.elements.count);
     }
+}
+
+// Blocks on the host have left theirs.
+void Optimizer::sum_squares(double* out) {
+    for (int b = 0; b < shards.layout.count(); b++)
+        if (!shards.on_host(b)) square(b, shards.grad_shard(b));
     ops::set_zero(out, sizeof *out);
-    ops::sum_in_order(out, sums, blocks);
+    ops::sum_in_order(out, sums, norm_blocks(owned));
 }
 
 void Optimizer::clip(const double* all, const double* loss) {
@@ -165,31 +161,45 @@ bool Optimizer::needs(const Work& w, const StateSlot& slot) {
     return w.is_slice() && slot.of_trailing && slot.weights == (w.kind == Work::Weights);
 }
 
-Optimizer::State Optimizer::state_of(const Work& w) const {
-    State state;
+Optimizer::Slice Optimizer::slice_of(const Work& w) const {
+    Slice s = {.state = {}, .param = shards.weight(w.bucket, w.elements.begin),
+               .grad = shards.gradient(w.bucket, w.elements.begin)};
     for (const StateSlot& slot : shards.state)
-        state.push_back(needs(w, slot) ? shards.state_at(slot, w.bucket, w.elements.begin) : nullptr);
-    return state;
+        s.state.push_back(needs(w, slot) ? shards.state_at(slot, w.bucket, w.elements.begin) : nullptr);
+    return s;
 }
 
-real* Optimizer::master_of(const Work& w, const State& s) const {
-    if constexpr (kMasterIsParam) return reinterpret_cast<real*>(param_of(w));
-    else return cfg.master ? reinterpret_cast<real*>(s[at.master]) : nullptr;
+real* Optimizer::master_of(const Slice& s) const {
+    if constexpr (kMasterIsParam) return reinterpret_cast<real*>(s.param);
+    else return cfg.master ? reinterpret_cast<real*>(s.state[at.master]) : nullptr;
 }
 
+// Weights come as well: a step that is skipped sends them back as they were.
 void Optimizer::load(const Work& w, OnDevice& to) const {
-    const State from = state_of(w);
+    const Slice from = to.now = slice_of(w);
+    const size_t count = w.elements.count;
     ops::host_awaits_copies(to.stored);     // a queue of all slices would be longer than CUDA's
-    for (size_t i = 0; i < from.size(); i++)
-        if (from[i])
-            ops::start_copy_to_device(to.state[i], from[i], shards.state[i].bytes(w.elements.count));
+    for (size_t i = 0; i < from.state.size(); i++)
+        if (from.state[i]) {
+            to.now.state[i] = to.chunk.state[i];
+            ops::start_copy_to_device(to.now.state[i], from.state[i], shards.state[i].bytes(count));
+        }
+    if (shards.on_host(w.bucket)) {
+        to.now.param = to.chunk.param;
+        to.now.grad = to.chunk.grad;
+        if (changes_weights(w)) ops::start_copy_to_device(to.now.param, from.param, count * sizeof(floatX));
+        if (reads_gradient(w)) ops::start_copy_to_device(to.now.grad, from.grad, count * sizeof(real));
+    }
     ops::mark_copies(to.loaded, CopyLane::ToDevice);
 }
 
 void Optimizer::store(const Work& w, OnDevice& from) const {
-    const State to = state_of(w);
-    for (size_t i = 0; i < to.size(); i++)
-        if (to[i]) ops::start_copy_to_host(to[i], from.state[i], shards.state[i].bytes(w.elements.count));
+    const Slice to = slice_of(w);
+    for (size_t i = 0; i < to.state.size(); i++)
+        if (to.state[i])
+            ops::start_copy_to_host(to.state[i], from.now.state[i], shards.state[i].bytes(w.elements.count));
+    if (shards.on_host(w.bucket) && changes_weights(w))
+        ops::start_copy_to_host(to.param, from.now.param, w.elements.count * sizeof(floatX));
     ops::mark_copies(from.stored, CopyLane::ToHost);
 }
 
@@ -199,32 +209,32 @@ static double rate_now(double peak, const OptimizerConfig& cfg, double lr) {
     return cfg.lr > 0 ? peak * (lr / cfg.lr) : 0;
 }
 
-void Optimizer::run_adamw(Work& w, const State& s, double lr, int64_t step) const {
+void Optimizer::run_adamw(Work& w, const Slice& s, double lr, int64_t step) const {
     for (size_t i = 0; i < w.tensors.size(); i++) w.tensors[i].lr = real(rate_now(w.rates[i], cfg, lr));
     const bool cautious = cfg.cautious && (cfg.kind == OptimizerKind::Adamw || cfg.cautious_adamw);
-    const ops::Adamw adamw{.param = kMasterIsParam ? nullptr : param_of(w),
-                           .master = master_of(w, s),
-                           .m = s[at.m],
-                           .v = s[at.v],
-                           .grad = grad_of(w),
+    const ops::Adamw adamw{.param = kMasterIsParam ? nullptr : s.param,
+                           .master = master_of(s),
+                           .m = s.state[at.m],
+                           .v = s.state[at.v],
+                           .grad = s.grad,
                            .state = state, .beta1 = real(cfg.beta1), .beta2 = real(cfg.beta2),
                            .eps = real(cfg.eps), .step = step + 1, .stochastic = cfg.stochastic_rounding,
                            .cautious = cautious, .seed = seed, .moments = shards.state[at.m].dtype};
     ops::adamw_update(adamw, w.tensors.data(), w.tensors.size());
 }
 
-void Optimizer::run_slice(Work& w, const State& s, double lr, int64_t step) const {
+void Optimizer::run_slice(Work& w, const Slice& s, double lr, int64_t step) const {
     if (w.kind == Work::Adamw) return run_adamw(w, s, lr, step);
     if (w.kind == Work::Momentum)
-        return muon->momentum(w.run, {s[at.m], shards.state[at.m].dtype}, grad_of(w), state, step);
-    muon->update(w.run, kMasterIsParam ? nullptr : param_of(w), master_of(w, s), state,
+        return muon->momentum(w.run, {s.state[at.m], shards.state[at.m].dtype}, s.grad, state, step);
+    muon->update(w.run, kMasterIsParam ? nullptr : s.param, master_of(s), state,
                  rate_now(cfg.matrix_lr, cfg, lr), step);
 }
 
-void Optimizer::run_measured(Work& w, const State& s, double lr, int64_t step) const {
+void Optimizer::run_measured(Work& w, const Slice& s, double lr, int64_t step) const {
     if (!health || !health->measuring || w.kind == Work::Momentum) return run_slice(w, s, lr, step);
-    const HealthMeter::Updated updated{.run = {w.bucket, w.elements}, .master = master_of(w, s),
-                                       .param = param_of(w), .gradient = grad_of(w)};
+    const HealthMeter::Updated updated{.run = {w.bucket, w.elements}, .master = master_of(s),
+                                       .param = s.param, .gradient = s.grad};
     health->before_update(updated);
     run_slice(w, s, lr, step);
     health->after_update(updated);
@@ -255,7 +265,7 @@ void Optimizer::run_offloaded(std::vector<Work>& works, double lr, int64_t step)
         }
         if (const size_t next = slice_from(i + 1); next < works.size()) load(works[next], chunk(slice + 1));
         ops::await_copies(chunk(slice).loaded);
-        run_measured(w, chunk(slice).state, lr, step);
+        run_measured(w, chunk(slice).now, lr, step);
         if (slice == 0 && shards.await_readers) shards.await_readers();
         store(w, chunk(slice++));
     }
@@ -267,7 +277,7 @@ void Optimizer::update(double lr, int64_t step) {
     if (shards.offload) run_offloaded(works, lr, step);
     else
         for (Work& w : works) {
-            if (w.is_slice()) run_measured(w, state_of(w), lr, step);
+            if (w.is_slice()) run_measured(w, slice_of(w), lr, step);
             else run_between(w);
         }
     zero.end_update();

@@ -60,6 +60,11 @@ private:
         bool is_slice() const { return kind >= Momentum; }
     };
     using State = std::vector<std::byte*>;         // of each slot of shards.state; null: the slice needs none
+    struct Slice {                                 // on the device
+        State state = {};
+        floatX* param = nullptr;
+        real* grad = nullptr;
+    };
     struct Places { size_t master, m, v; };        // of slots in the list
 
     double peak_rate(const Tensor& t) const;
@@ -70,23 +75,27 @@ private:
     void add_adamw(std::vector<Work>& list, int bucket, size_t most) const;
     Work adamw_slice(int bucket, Interval elements) const;
     static bool needs(const Work& w, const StateSlot& slot);
-    State state_of(const Work& w) const;
-    floatX* param_of(const Work& w) const { return shards.weight(w.bucket, w.elements.begin); }
-    const real* grad_of(const Work& w) const { return shards.gradient(w.bucket, w.elements.begin); }
+    static bool changes_weights(const Work& w) { return w.kind == Work::Adamw || w.kind == Work::Weights; }
+    bool reads_gradient(const Work& w) const {
+        return w.kind != Work::Weights || (health && health->measuring);
+    }
+    Slice slice_of(const Work& w) const;                       // where it lies
     // The weights to update, in full precision; null: there are only those in floatX.
-    real* master_of(const Work& w, const State& s) const;
-    // Of an update with offloaded state: slice number k is in chunk k % kChunks while on the device.
+    real* master_of(const Slice& s) const;
+    // Of an update with offloaded tensors: slice number k is in chunk k % kChunks while on the device. What
+    // does not lie on the host stays where it is.
     struct OnDevice {
-        State state = {};
+        Slice chunk = {}, now = {};
         ops::CopyTicket loaded = {}, stored = {};
     };
     void load(const Work& w, OnDevice& to) const;
     void store(const Work& w, OnDevice& from) const;
     void run_offloaded(std::vector<Work>& works, double lr, int64_t step);
-    void run_adamw(Work& w, const State& s, double lr, int64_t step) const;
-    void run_slice(Work& w, const State& s, double lr, int64_t step) const;
-    void run_measured(Work& w, const State& s, double lr, int64_t step) const;
+    void run_adamw(Work& w, const Slice& s, double lr, int64_t step) const;
+    void run_slice(Work& w, const Slice& s, double lr, int64_t step) const;
+    void run_measured(Work& w, const Slice& s, double lr, int64_t step) const;
     void run_between(const Work& w);
+    void square(int bucket, const real* shard);    // the sums of squares of a bucket's owned elements
 
     Places at;
     std::vector<Run> owned;

@@ -163,8 +163,9 @@ void Pipeline::run(Loader* data) {
 
 void Pipeline::rehearse(const Dataset& set, uint64_t sample, int dp) {
     const PipelineShape& s = stage.shape;
-    const int micros = s.chunks > 1 ? s.stages : 1;
-    const auto actions = pipeline_schedule({s.stages, s.chunks, micros, s.schedule}, stage.index);
+    const int micros = s.chunks > 1 ? s.stages : 1;         // by layers: one stage
+    const auto actions =
+        pipeline_schedule({s.stages, s.chunks, micros, s.schedule, s.layers}, stage.index);
     batches.resize(size_t(micros));
     for (int m = 0; m < micros; m++) deal(dp).load(batch(m), set, sample, m);
     gpt.clear_loss();
@@ -248,7 +249,6 @@ std::optional<Pipeline::Evaluation> Pipeline::evaluate(const Dataset* set, uint6
                                                        std::span<const uint16_t> bytes) {
     const uint64_t B = uint64_t(gpt.shape.B), dp = uint64_t(mesh.dp.size);
     const uint64_t micros = (rows + B - 1) / B;
-    // enough rounds at once to fill the pipeline: one round for one stage
     const uint64_t most = rounds_at_once();
     gpt.clear_loss();
     int64_t target_bytes = 0;

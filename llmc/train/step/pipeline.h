@@ -99,7 +99,11 @@ private:
     void send(const Action& a);
     void receive(const Action& a);
     void finish_sends();
-    uint64_t rounds_at_once() const { return uint64_t(mesh.pp.size) * uint64_t(mesh.pp.size); }
+    // Of an evaluation: enough to fill the pipeline, so one for one stage; by layers as many as are alive.
+    uint64_t rounds_at_once() const {
+        const uint64_t pp = uint64_t(mesh.pp.size);
+        return stage.shape.layers ? uint64_t(stage.buffers[0]) : pp * pp;
+    }
     std::optional<Evaluation> evaluate(const Dataset* set, uint64_t rows, std::span<const uint16_t> bytes);
     int64_t evaluate_rounds(const Dataset* set, uint64_t first, uint64_t rows, int rounds,
                             std::span<const uint16_t> bytes);

@@ -71,7 +71,22 @@ std::vector<Action> zero_bubble(const PipelineShape& p, int stage) {
     return list;
 }
 
+// The chunk that ends goes on with backward at once: a micro-batch's logits and losses are one call.
+std::vector<Action> by_layers(const PipelineShape& p) {
+    CHECK(p.stages == 1, "layers: {} stages", p.stages);
+    std::vector<Action> list = forward_schedule({.stages = 1, .chunks = p.chunks - 1, .micros = p.micros,
+                                                 .layers = true}, 0);
+    for (int m = 0; m < p.micros; m++) {
+        list.push_back({Action::Forward, p.chunks - 1, m});
+        list.push_back({Action::Backward, p.chunks - 1, m});
+    }
+    for (int c = p.chunks - 2; c >= 0; c--)
+        for (int m = 0; m < p.micros; m++) list.push_back({Action::Backward, c, m});
+    return list;
+}
+
 std::vector<Action> pipeline_schedule(const PipelineShape& p, int stage) {
+    if (p.layers) return by_layers(p);
     if (p.stages == 1) return one_f_one_b(p, stage);
     switch (p.schedule) {
         case PipelineSchedule::OneFOneB: return one_f_one_b(p, stage);
@@ -83,7 +98,9 @@ std::vector<Action> pipeline_schedule(const PipelineShape& p, int stage) {
 
 std::vector<Action> forward_schedule(const PipelineShape& p, int stage) {
     std::vector<Action> list;
-    for (int i = 0; i < p.micros * p.chunks; i++) add_work(list, p, stage, forward(p, i));
+    for (int i = 0; i < p.micros * p.chunks; i++)
+        if (p.layers) list.push_back({Action::Forward, i / p.micros, i % p.micros});
+        else add_work(list, p, stage, forward(p, i));
     return list;
 }
 
@@ -109,13 +126,16 @@ int micros_of(const Config& cfg, const Mesh& mesh, int micro_batch) {
 }
 
 Stage make_stage(const Config& cfg, const Mesh& mesh, int micro_batch) {
-    const bool trains = cfg.train.steps > 0;
+    const bool trains = cfg.train.steps > 0, layers = offloads_weights(cfg.memory.offload);
     Stage s{.shape = {.stages = mesh.pp.size, .chunks = mesh.pp.size > 1 ? cfg.parallel.virtual_stages : 1,
                       .micros = trains ? micros_of(cfg, mesh, micro_batch) : 0,
-                      .schedule = cfg.parallel.schedule},
+                      .schedule = cfg.parallel.schedule, .layers = layers},
             .index = mesh.pp.index, .actions = {}, .buffers = {}};
+    if (layers) s.shape.chunks = cfg.model.layers;
     if (trains) s.actions = pipeline_schedule(s.shape, s.index);
-    for (int c = 0; c < s.shape.chunks; c++) s.buffers.push_back(std::max(1, live_micros(s.actions, c)));
+    // by layers a chunk's stream is there from the forward of the chunk before
+    for (int c = 0; c < s.shape.chunks; c++)
+        s.buffers.push_back(std::max(1, layers ? s.shape.micros : live_micros(s.actions, c)));
     return s;
 }
 

@@ -9,6 +9,9 @@
 //                   is the gradient of the input, Weight that of the matrices. Weights of stage s come s
 //                   micro-batches later, where 1f1b waits: (stages - 1) (F + B - W) of bubble, not
 //                   (stages - 1) (F + B + W). Each stage has as many live micro-batches as the first of 1f1b
+//     layers        one stage, a chunk for each block: all micro-batches of a chunk before the next chunk. So
+//                   the weights of a block, from the host's memory, come twice a step (Ren et al. 2021, arXiv
+//                   2101.06840, stream them for each micro-batch)
 //
 // A stage receives the input of a forward or backward just before, and sends the output just after. A send
 // runs beside the following work, from a buffer of send_buffers(), and ends when its receiver arrives; a
@@ -35,6 +38,7 @@ struct Action {
 struct PipelineShape {
     int stages, chunks, micros;
     PipelineSchedule schedule = PipelineSchedule::OneFOneB;
+    bool layers = false;         // one stage, by layers
 
     // Whether backward has two halves.
     bool halves() const { return stages > 1 && schedule == PipelineSchedule::ZeroBubble; }
@@ -49,10 +53,13 @@ std::vector<Action> interleaved(const PipelineShape& shape, int stage);
 // REQUIRES: chunks == 1.
 std::vector<Action> zero_bubble(const PipelineShape& shape, int stage);
 
-// The list of shape.schedule. A single stage has one list whatever the schedule.
+// REQUIRES: stages == 1.
+std::vector<Action> by_layers(const PipelineShape& shape);
+
+// The list of shape.schedule. A single stage has one list, or that by layers.
 std::vector<Action> pipeline_schedule(const PipelineShape& shape, int stage);
 
-// Forwards alone, for any number of micro-batches.
+// Forwards alone, for any number of micro-batches, in the order of the shape.
 std::vector<Action> forward_schedule(const PipelineShape& shape, int stage);
 
 // Sends of a stage in flight: with fewer buffers, a list may wait for ever.
@@ -65,6 +72,10 @@ inline int send_buffers(const PipelineShape& p) {
 // consecutive: micro % live_micros() tells them apart.
 int live_micros(const std::vector<Action>& list, int chunk);
 
+// The part of stage `stage` of `stages`, each of `chunks` chunks: its chunk c is number c * stages + stage of
+// the stages * chunks chunks in a row that the model is cut into. REQUIRES: as many blocks as chunks.
+Part make_part(int L, int stage, int stages, int chunks = 1);
+
 // This rank's pipeline stage: its actions in a step, and its live micro-batches.
 struct Stage {
     PipelineShape shape;            // micros: of a step
@@ -73,7 +84,13 @@ struct Stage {
     std::vector<int> buffers;         // of each chunk: micro-batches alive at once
 
     std::vector<Action> forwards(int micros) const {
-        return forward_schedule({shape.stages, shape.chunks, micros}, index);
+        return forward_schedule({.stages = shape.stages, .chunks = shape.chunks, .micros = micros,
+                                 .layers = shape.layers}, index);
+    }
+    // Of a model of L blocks. By layers a chunk is a block, for the order of a step alone.
+    Part part(int L) const { return make_part(L, index, shape.stages, shape.chunks); }
+    Part part_to_infer(int L) const {
+        return make_part(L, index, shape.stages, shape.layers ? 1 : shape.chunks);
     }
 };
 
@@ -82,9 +99,5 @@ struct Stage {
 int micros_of(const Config& cfg, const Mesh& mesh, int micro_batch);
 
 Stage make_stage(const Config& cfg, const Mesh& mesh, int micro_batch);
-
-// The part of stage `stage` of `stages`, each of `chunks` chunks: its chunk c is number c * stages + stage of
-// the stages * chunks chunks in a row that the model is cut into. REQUIRES: as many blocks as chunks.
-Part make_part(int L, int stage, int stages, int chunks = 1);
 
 }  // namespace step

@@ -56,11 +56,15 @@ Layout sharded_layout(const Dims& d, const Part& part, size_t shards,
 Shards::Shards(const Dims& dims, const Part& part, const Mesh& on, const ShardOptions& o)
     : d(dims), layout(sharded_layout(dims, part, size_t(on.shard.size), o.trailing, size_t(on.replica.size),
                                      o.coded)),
-      mesh(on), sharding(o.sharding), trains(o.trains), offload(o.offload), state(o.state) {
-    for (const Kept kind : {Kept::Weights, Kept::Gradients, Kept::State}) {
-        std::vector<size_t>& at = starts[size_t(kind)] = {0};
-        for (int b = 0; b < layout.count(); b++) at.push_back(at.back() + kept(b, kind).count);
-    }
+      mesh(on), sharding(o.sharding), trains(o.trains), offload(o.offload), hosts_blocks(o.hosts_blocks),
+      state(o.state) {
+    for (const Kept kind : {Kept::Weights, Kept::Gradients, Kept::State})
+        for (int b = 0; b < layout.count(); b++) {
+            starts[size_t(kind)].push_back(0);          // home_of() reads it
+            size_t& count = counts[size_t(kind)][home_of(b, kind).on_host];
+            starts[size_t(kind)].back() = count;
+            count += kept(b, kind).count;
+        }
     for (StateSlot& slot : state) place_slot(slot);
     for (const Tensor& t : layout.tensors) by_name.emplace(t.name, &t);
 }
@@ -73,12 +77,14 @@ Interval Shards::shard_of(int b, int index) const {
 }
 
 Interval Shards::kept(int b, Kept kind) const {
-    const bool sharded[] = {sharding.weights, sharding.grads && is_block(b), sharding.state};
+    // a gradient leaves the device as what this rank updates
+    const bool grads = on_host(b) ? sharding.state : sharding.grads && is_block(b);
+    const bool sharded[] = {sharding.weights, grads, sharding.state};
     return sharded[size_t(kind)] ? own(b) : Interval{0, layout.size(b)};
 }
 
 Home Shards::home_of(int b, Kept kind) const {
-    return {kept(b, kind), starts[size_t(kind)][size_t(b)], offload && kind == Kept::State};
+    return {kept(b, kind), starts[size_t(kind)][size_t(b)], kind == Kept::State ? offload : on_host(b)};
 }
 
 Home Shards::home_of(int b, const StateSlot& slot) const {
@@ -154,12 +160,16 @@ size_t Shards::most_of_shards(const Keeps& keep, size_t (*size)(const std::vecto
 // ---------------------------------------------------------------------------------------------------------
 // memory
 
-void Shards::add_weights_to(ArenaOf weights) {
-    weights.add("weights", &params, starts[size_t(Kept::Weights)].back());
+void Shards::add_weights_to(Arena& arena, Arena& host) {
+    arena.of(Purpose::Weights).add("weights", &params, count_of(Kept::Weights, false));
+    if (hosts_blocks)
+        host.of(Purpose::Weights).add("weights of blocks", &host_params, count_of(Kept::Weights, true));
 }
 
-void Shards::add_gradients_to(ArenaOf gradients) {
-    gradients.add("gradients", &grads, starts[size_t(Kept::Gradients)].back());
+void Shards::add_gradients_to(Arena& arena, Arena& host) {
+    arena.of(Purpose::Gradients).add("gradients", &grads, count_of(Kept::Gradients, false));
+    if (!hosts_blocks) return;
+    host.of(Purpose::Gradients).add("gradients of blocks", &host_grads, count_of(Kept::Gradients, true));
 }
 
 void Shards::add_state_to(Arena& arena, Arena& host) {
@@ -167,8 +177,7 @@ void Shards::add_state_to(Arena& arena, Arena& host) {
 }
 
 void Shards::add_masters_to(Arena& arena, Arena& host) {
-    for (StateSlot& slot : state)
-        if (slot.weights) add_slot_to(arena, host, slot);
+    for (StateSlot& slot : state) if (slot.weights) add_slot_to(arena, host, slot);
 }
 
 size_t slot_named(const std::vector<StateSlot>& slots, std::string_view name) {
@@ -225,6 +234,7 @@ void Shards::flip_gradients_if_asked(int bucket, const real* whole) const {
 // The rest of all blocks lies on the first rank, and is a small part of them.
 static bool can_be_codes(const Shards& shards) {
     constexpr size_t kShare = 16;
+    if (shards.hosts_blocks) return false;      // a block comes as it lies there
     const Layout& layout = shards.layout;
     for (int b = 0; b < layout.count(); b++) {
         const size_t rest = layout.coded[size_t(b)];

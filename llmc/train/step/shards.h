@@ -1,5 +1,5 @@
 // The shards of weights, gradients and optimizer state: what of each bucket of the buffers lies here, and
-// who owns it. The three words of Sharding decide, by ZeRO stage:
+// who owns it, and in which memory. The three words of Sharding decide, by ZeRO stage:
 //
 //     ZeRO    weights   gradients   state
 //     0       whole     whole       whole
@@ -10,6 +10,9 @@
 // group_of(bucket) has the ranks that share a bucket, home_of(bucket, kind) the elements that lie here, and
 // where. At every ZeRO stage the norm is taken of the same shards. Gradients of the ends of the model (wte,
 // the rest of the embedding, the final group) are whole, as shards would save no memory.
+//
+// memory.offload = weights: weights and gradients of blocks lie in the host's memory (HostedBlocks),
+// and come to the device for each use. From ZeRO 1 on weights and gradients there are shards.
 #pragma once
 #include <functional>
 #include <unordered_map>
@@ -77,6 +80,7 @@ struct ShardOptions {
     std::vector<std::string> trailing = {}, coded = {};        // see sharded_layout()
     bool trains = true;
     bool offload = false;      // optimizer state in the host's memory
+    bool hosts_blocks = false; // weights and gradients of blocks, too
 };
 
 struct Shards {
@@ -84,11 +88,13 @@ struct Shards {
     Layout layout;
     Mesh mesh;
     Sharding sharding;
-    bool trains, offload;
+    bool trains, offload, hosts_blocks;
     std::function<void()> await_readers = {};      // of offloaded state, before it changes; may be empty
 
     floatX* params = nullptr;                              // whole, or shards: sharding.weights
     real* grads = nullptr;                                 // whole, or of blocks shards: sharding.grads
+    floatX* host_params = nullptr;                         // of blocks that lie in the host's memory
+    real* host_grads = nullptr;
     std::vector<StateSlot> state;                          // whole, or shards: sharding.state
     bool stale = true;                                     // gathered copies of weights are older than params
     uint64_t version = 1;                                  // of params: rises with each change
@@ -96,8 +102,8 @@ struct Shards {
     Shards(const Dims& dims, const Part& part, const Mesh& mesh, const ShardOptions& options);
     Shards(const Shards&) = delete;
 
-    void add_weights_to(ArenaOf weights);
-    void add_gradients_to(ArenaOf gradients);
+    void add_weights_to(Arena& arena, Arena& host);
+    void add_gradients_to(Arena& arena, Arena& host);
     void add_state_to(Arena& arena, Arena& host);
     void add_masters_to(Arena& arena, Arena& host);        // only the slots with weights
 
@@ -105,6 +111,7 @@ struct Shards {
 
     bool is_block(int b) const { return b >= layout.blocks && b < layout.block(int(layout.block_at.size())); }
     BucketGroup group_of(int /*bucket*/) const { return {mesh.shard, mesh.replica}; }
+    bool on_host(int b) const { return hosts_blocks && is_block(b); }      // its weights and gradients
     Home home_of(int b, Kept kind) const;
     Home home_of(int b, const StateSlot& slot) const;
 
@@ -114,13 +121,19 @@ struct Shards {
     Interval updated(int b) const { return home_of(b, Kept::State).elements; }
 
     // REQUIRES: the element lies here.
-    floatX* weight(int b, size_t element) const { return params + home_of(b, Kept::Weights).place(element); }
-    real* gradient(int b, size_t element) const { return grads + home_of(b, Kept::Gradients).place(element); }
+    floatX* weight(int b, size_t element) const {
+        return (on_host(b) ? host_params : params) + home_of(b, Kept::Weights).place(element);
+    }
+    real* gradient(int b, size_t element) const {
+        return (on_host(b) ? host_grads : grads) + home_of(b, Kept::Gradients).place(element);
+    }
     std::byte* state_at(const StateSlot& slot, int b, size_t element) const {
         return slot.memory + slot.bytes(home_of(b, slot).place(element));
     }
     floatX* weight_shard(int b) const { return weight(b, own(b).begin); }
     real* grad_shard(int b) const { return gradient(b, own(b).begin); }
+    // Elements of all buckets that lie here, on the host or on the device.
+    size_t count_of(Kept kind, bool host) const { return counts[size_t(kind)][host]; }
 
     // The weights in full precision; null: not kept, or equal to params.
     const StateSlot* masters() const {
@@ -164,7 +177,8 @@ private:
     void place_slot(StateSlot& slot) const;
     void add_slot_to(Arena& arena, Arena& host, StateSlot& slot);
 
-    std::vector<size_t> starts[3];         // of each kind: where each bucket begins; one more at the end
+    std::vector<size_t> starts[3];         // of each kind: where each bucket begins in its memory
+    size_t counts[3][2] = {};              // of each kind: on the device, on the host
     std::unordered_map<std::string, const Tensor*> by_name;
 };
 
@@ -214,6 +228,47 @@ private:
             }
     }
     void merge();
+};
+
+// Blocks whose weights and gradients lie in the host's memory (memory.offload = weights), and their way to
+// and from the device. Copies run on their lanes beside the ops; a ticket tells when they have come.
+//
+//     weights      whole blocks into a buffer of Zero; from shards: the shard here, from which Zero gathers
+//     gradients    complete, from this rank's shard of the sum: whole, where each rank updates all
+//
+// While one block computes, the next comes and the one before leaves.
+struct HostedBlocks {
+    const Shards* shards = nullptr;             // null: blocks lie on the device
+
+    explicit HostedBlocks(const Shards& of) : shards(of.hosts_blocks ? &of : nullptr) {}
+    HostedBlocks(const HostedBlocks&) = delete;
+    explicit operator bool() const { return shards; }
+    bool of_shards() const { return shards && shards->sharding.weights; }
+
+    void add_weights_to(Arena& arena);
+    void add_gradients_to(Arena& arena);
+
+    // ---- weights. Of buffer 0 or 1 of Zero
+    void bring(int l, floatX* whole, int buffer);       // starts to copy a whole block
+    void await(int buffer) const { ops::await_copies(came[buffer]); }
+    // Starts to copy the shard of block l, if it is not here. REQUIRES: the gather of the block before the
+    // last is over.
+    void request(int l);
+    const floatX* shard(int l);                 // copied; until the next but one is requested
+    void forget() { requested[0] = requested[1] = -1; }       // weights have changed
+
+    // ---- gradients: of odd and even blocks in turn
+    real* sum(int l) const { return sums[l % 2]; }      // (shard), where gradients are sharded
+    void await_left(int l) const { ops::await_copies(left[l % 2]); }    // later ops may write there
+    void leave(int l, const real* from);        // from: what the host keeps of the block
+    void await_all_left() const;
+
+private:
+    size_t largest_shard() const;
+    floatX* shard_of[2] = {};                   // of the blocks in `requested`
+    int requested[2] = {-1, -1}, next = 0;
+    real* sums[2] = {};
+    ops::CopyTicket came[2], left[2];
 };
 
 }  // namespace PRECISION::step

@@ -18,7 +18,8 @@ namespace PRECISION::inline step {
 static bool partial_over_tp(const Tensor& t) { return t.param.split == Split::None; }
 
 Zero::Zero(Shards& s, bool overlaps)
-    : shards(s), layout(s.layout), sharding(s.sharding), overlap(overlaps), begun(size_t(s.layout.count())) {
+    : shards(s), layout(s.layout), sharding(s.sharding), overlap(overlaps), hosted(s),
+      begun(size_t(s.layout.count())) {
     if (s.mesh.tp.size > 1) tp_runs = s.own_runs(partial_over_tp);
     codes = CodedShards(s);
 }
@@ -38,14 +39,15 @@ void Zero::finish_gather() {
 // weights
 
 void Zero::begin_step(std::vector<int> next, BlockForm form) {
-    if (!sharding.weights) return;
+    if (!fetches()) return;
     finish_gather();
     order = std::move(next);
     position = 0;
     if (shards.stale) {
         for (Gathered& g : gather_buffers) g.block = -1;
+        hosted.forget();
         for (int b = 0; b < layout.count(); b++)
-            if (!shards.is_block(b))
+            if (sharding.weights && !shards.is_block(b))
                 shards.group_of(b).shard.all_gather(end_weights(b), shards.weight_shard(b), shards.shard(b));
         shards.stale = false;
     }
@@ -58,11 +60,13 @@ void Zero::fetch(int l) {
     Gathered& next = gather_buffers[1 - in_use];
     next.block = l;
     CHECK(gathered_blocks() <= kGathered, "{} blocks are gathered", gathered_blocks());
+    if (hosted && !sharding.weights) return hosted.bring(l, next.memory, 1 - in_use);
     const int b = layout.block(l);
     const Axis& ranks = shards.group_of(b).shard;
+    const floatX* const shard = hosted ? hosted.shard(l) : shards.weight_shard(b);
     take_off(gather, ZeroEvent::StartGather, b,
              as_codes ? ranks.start_all_gather(bytes_of(next), codes.shard(l), shards.shard(b))
-                      : ranks.start_all_gather(next.memory, shards.weight_shard(b), shards.shard(b)));
+                      : ranks.start_all_gather(next.memory, shard, shards.shard(b)));
 }
 
 // The weights stay valid until the next call: the other buffer belongs to the next block.
@@ -71,13 +75,22 @@ floatX* Zero::gathered(int l) {
     if (gathered_index(l) < 0) fetch(l);
     if (gather.bucket == layout.block(l)) finish_gather();
     in_use = gathered_index(l);
+    if (hosted && !sharding.weights) hosted.await(in_use);
     if (!order.empty()) {
         if (position == order.size()) position = 0;
         CHECK(order[position] == l, "block {} is asked for, block {} was announced", l, order[position]);
         position++;
-        size_t next = position;
-        while (next < order.size() && order[next] == l) next++;
-        if (overlap && next < order.size() && gathered_index(order[next]) < 0) fetch(order[next]);
+        const auto other_block = [&](size_t at, int than) {
+            while (at < order.size() && order[at] == than) at++;
+            return at;
+        };
+        const size_t next = other_block(position, l);
+        if (overlap && next < order.size()) {
+            if (gathered_index(order[next]) < 0) fetch(order[next]);
+            const size_t after = other_block(next, order[next]);
+            const bool comes = after < order.size() && gathered_index(order[after]) < 0;
+            if (hosted.of_shards() && comes) hosted.request(order[after]);
+        }
     }
     return gather_buffers[in_use].memory;
 }
@@ -87,8 +100,8 @@ floatX* Zero::gathered(int l) {
 
 void Zero::clear_grads() {
     CHECK(!reduction.serial, "a reduction is in flight");
-    if (!sharding.grads) ops::set_zero(shards.grads, layout.size() * sizeof(real));
-    for (int b = 0; sharding.grads && b < layout.count(); b++)
+    if (!buffers_grads()) ops::set_zero(shards.grads, layout.size() * sizeof(real));
+    for (int b = 0; buffers_grads() && b < layout.count(); b++)
         if (!shards.is_block(b)) ops::set_zero(end_grads(b), layout.size(b) * sizeof(real));
     std::fill(begun.begin(), begun.end(), false);
     last = false;
@@ -98,18 +111,31 @@ void Zero::clear_grads() {
 
 // Returns the buffer for a block's gradients of a micro-batch, beside the buffer that is being reduced.
 real* Zero::buffered_grads(int l) {
-    if (filled_block != l) ops::set_zero(grad_buffers[filling], layout.size(layout.block(l)) * sizeof(real));
+    if (filled_block != l) {
+        if (!sharding.grads) {              // the block that had the buffer before has to have left
+            filling = l % 2;
+            hosted.await_left(l);
+        }
+        ops::set_zero(grad_buffers[filling], layout.size(layout.block(l)) * sizeof(real));
+    }
     filled_block = l;
     return grad_buffers[filling];
+}
+
+real* Zero::grad_shard(int b) const {
+    if (!shards.on_host(b)) return shards.grad_shard(b);
+    const int l = block_of(b);
+    return sharding.grads ? hosted.sum(l) : grad_buffers[l % 2] + shards.own(b).begin;
 }
 
 // The first micro-batch is reduced into the shard; later micro-batches in the buffer, then added.
 void Zero::reduce(int b) {
     finish_reduce();
     const bool buffered = sharding.grads;
-    const real* whole = buffered ? grad_buffers[filling] : shards.gradient(b, 0);
+    const real* whole = buffers_grads() ? grad_buffers[filling] : shards.gradient(b, 0);
     const bool adds = buffered && begun[size_t(b)];
-    result = adds ? grad_buffers[filling] + shards.own(b).begin : shards.grad_shard(b);
+    if (buffered && hosted && !adds) hosted.await_left(block_of(b));
+    result = adds ? grad_buffers[filling] + shards.own(b).begin : grad_shard(b);
     if (buffered) {
         filling = 1 - filling;
         filled_block = -1;
@@ -118,7 +144,8 @@ void Zero::reduce(int b) {
     completes = last;
     take_off(reduction, ZeroEvent::StartReduce, b,
              shards.group_of(b).shard.start_reduce_scatter(result, whole, shards.shard(b)));
-    if (!overlap) finish_reduce();
+    const bool alone = hosted && shards.group_of(b).shard.size == 1;     // it can leave at once
+    if (!overlap || alone) finish_reduce();
 }
 
 void Zero::finish_reduce() {
@@ -126,13 +153,25 @@ void Zero::finish_reduce() {
     if (gather.serial && gather.serial < reduction.serial) finish_gather();
     const int b = reduction.bucket;
     land(reduction, ZeroEvent::WaitReduce, shards.group_of(b).shard);
-    if (result != shards.grad_shard(b)) ops::accumulate(shards.grad_shard(b), result, shards.shard(b));
+    if (result != grad_shard(b)) ops::accumulate(grad_shard(b), result, shards.shard(b));
     if (!completes) return;
     start_sum(b);
     reduced++;
-    if (overlap) return;
+    if (overlap && !hosted) return;
     start_spread();
     finish_spread();
+    if (hosted) leave(b);
+}
+
+// The sum of block b is complete but over tp. Where each rank updates all, each gets all: the update then
+// needs no other rank's memory.
+void Zero::leave(int b) {
+    sum_over_tp([b](int bucket) { return bucket == b; });
+    if (before_leaving) before_leaving(b, grad_shard(b));
+    const bool all = !sharding.state;
+    real* const whole = grad_buffers[block_of(b) % 2];
+    if (all) shards.group_of(b).shard.all_gather(whole, grad_shard(b), shards.shard(b));
+    hosted.leave(block_of(b), all ? whole : grad_shard(b));
 }
 
 // This rank's shard of bucket b is complete but for its sum over replicas.
@@ -140,7 +179,7 @@ void Zero::start_sum(int b) {
     start_spread();
     const Axis& replica = shards.group_of(b).replica;
     const size_t slice = shards.shard(b) / size_t(replica.size);
-    real* const all = shards.grad_shard(b);
+    real* const all = grad_shard(b);
     take_off(sum, ZeroEvent::StartSum, b,
              replica.start_reduce_scatter(all + size_t(replica.index) * slice, all, slice));
 }
@@ -152,7 +191,7 @@ void Zero::start_spread() {
     const int b = sum.bucket;
     const Axis& replica = shards.group_of(b).replica;
     const size_t slice = shards.shard(b) / size_t(replica.size);
-    real* const all = shards.grad_shard(b);
+    real* const all = grad_shard(b);
     land(sum, ZeroEvent::WaitSum, replica);
     take_off(spread, ZeroEvent::StartSpread, b,
              replica.start_all_gather(all, all + size_t(replica.index) * slice, slice));
@@ -173,22 +212,28 @@ void Zero::finish() {
     }
     start_spread();
     finish_spread();
-    sum_over_tp();
+    sum_over_tp([this](int bucket) { return !shards.on_host(bucket); });
+    hosted.await_all_left();
     if (layout.wte >= 0 && shards.d.kind.tied)
         shards.mesh.tied.all_reduce(shards.grad_shard(layout.wte), shards.shard(layout.wte));
 }
 
-// Sums the gradients of tensors that every rank of tp has whole, by a single all-reduce.
-void Zero::sum_over_tp() {
+// Sums the gradients of tensors that every rank of tp has whole, of these buckets by a single all-reduce.
+void Zero::sum_over_tp(const std::function<bool(int)>& of) {
     size_t at = 0;
+    const auto here = [this](int b, const Interval& run) {
+        return grad_shard(b) + (run.begin - shards.own(b).begin);
+    };
     for (const auto& [bucket, run] : tp_runs) {
-        ops::copy_on_device(packed + at, shards.gradient(bucket, run.begin), run.count * sizeof(real));
+        if (!of(bucket)) continue;
+        ops::copy_on_device(packed + at, here(bucket, run), run.count * sizeof(real));
         at += run.count;
     }
     shards.mesh.tp.all_reduce(packed, at);
     at = 0;
     for (const auto& [bucket, run] : tp_runs) {
-        ops::copy_on_device(shards.gradient(bucket, run.begin), packed + at, run.count * sizeof(real));
+        if (!of(bucket)) continue;
+        ops::copy_on_device(here(bucket, run), packed + at, run.count * sizeof(real));
         at += run.count;
     }
 }
@@ -208,15 +253,15 @@ void Zero::gather_bucket(int b) {
 // gather bucket b + 1.
 void Zero::before_update(int b) {
     beat();
-    if (sharding.state) return;
+    if (sharding.state || shards.on_host(b)) return;
     if (!gather.serial) gather_bucket(b);
     finish_gather();
-    if (overlap && b + 1 < layout.count()) gather_bucket(b + 1);
+    if (overlap && b + 1 < layout.count() && !shards.on_host(b + 1)) gather_bucket(b + 1);
 }
 
 // ZeRO 1 and 2: gathers the new weights of bucket b while the next bucket is updated.
 void Zero::after_update(int b) {
-    if (!sharding.state || sharding.weights) return;
+    if (!sharding.state || sharding.weights || shards.on_host(b)) return;
     finish_gather();
     gather_bucket(b);
     if (!overlap) finish_gather();
@@ -225,67 +270,6 @@ void Zero::after_update(int b) {
 void Zero::end_update() {
     finish_gather();
     shards.weights_changed();
-}
-
-// ---------------------------------------------------------------------------------------------------------
-// memory
-
-size_t Zero::packed_count() const {
-    return shards.mesh.tp.size == 1 ? 0 : shards.most_of_shards(partial_over_tp, elements_of);
-}
-
-void Zero::add_weights_to(Arena& arena) {
-    const ArenaOf weights = arena.of(Purpose::Weights);
-    shards.add_weights_to(weights);
-    if (!sharding.weights) return;
-    codes.add_to(weights);
-    for (Gathered& g : gather_buffers) weights.add("gathered blocks", &g.memory, largest_block());
-    weights.add("gathered ends", &ends, ends_start(layout.count()));
-}
-
-void Zero::add_training_to(Arena& arena, Arena& host) {
-    const ArenaOf gradients = arena.of(Purpose::Gradients);
-    shards.add_gradients_to(gradients);
-    for (real*& s : grad_buffers)
-        gradients.add("gradients of two blocks", &s, sharding.grads ? largest_block() : 0);
-    if (vectors.shards) vectors.add_to(gradients);
-    gradients.add("gradients to sum over tp", &packed, packed_count());
-    shards.add_state_to(arena, host);
-}
-
-// An all-reduce works on equal slices.
-static size_t staging_of(const Axis& axis, size_t count) {
-    const size_t ranks = size_t(axis.size);
-    return axis.reduce_staging((count + ranks - 1) / ranks * ranks * sizeof(real));
-}
-
-// Beside the staging of the other axes: a reduction over replicas and another one are in flight together.
-size_t Zero::replica_staging() const {
-    size_t most = 0;
-    for (int b = 0; shards.trains && b < layout.count(); b++)
-        most = std::max(most, staging_of(shards.group_of(b).replica, shards.shard(b)));
-    return most;
-}
-
-size_t Zero::staging_bytes() const {
-    size_t most = staging_of(shards.mesh.world, kExport);
-    if (!shards.trains) return most;
-    for (int b = 0; b < layout.count(); b++)
-        most = std::max(most, staging_of(shards.group_of(b).shard, layout.size(b)));
-    if (layout.wte >= 0 && shards.d.kind.tied)
-        most = std::max(most, staging_of(shards.mesh.tied, shards.shard(layout.wte)));
-    return most + replica_staging();
-}
-
-size_t Zero::tp_staging_bytes() const { return staging_of(shards.mesh.tp, packed_count()); }
-
-void Zero::lend_staging(void* memory, size_t bytes) const {
-    const size_t replicas = replica_staging(), shared = bytes - replicas;
-    for (int b = 0; b < layout.count(); b++) {
-        shards.group_of(b).shard.lend_staging(memory, shared);
-        shards.group_of(b).replica.lend_staging(static_cast<std::byte*>(memory) + shared, replicas);
-    }
-    for (const Axis* axis : {&shards.mesh.tied, &shards.mesh.world}) axis->lend_staging(memory, shared);
 }
 
 }  // namespace PRECISION::step

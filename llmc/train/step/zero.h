@@ -7,6 +7,9 @@
 //     2       each micro-batch: reduce     update() gathers weights
 //     3       each micro-batch: reduce     block(l) gathers weights, for training in FP8 their codes
 //
+// With HostedBlocks block(l) brings weights, and a gradient leaves once it is
+// complete; update() finds both on the host, and no rank gathers there.
+//
 // Reduced means: this rank's shard holds the sum over the data-parallel ranks. Gradients of the ends of the
 // model are summed over micro-batches and reduced once a step, by finish(). Weights of the ends stay gathered
 // from begin_step() on.
@@ -100,6 +103,9 @@ struct Zero {
     bool overlap;                          // collectives run while the model computes; results are the same
     CodedShards codes = {};                // of blocks that are gathered
     VectorGrads vectors = {};              // between the halves of a backward
+    HostedBlocks hosted;
+    // Reads the complete gradient of a bucket, this rank's shard, before it leaves the device; may be empty.
+    std::function<void(int bucket, const real* shard)> before_leaving = {};
     std::vector<ZeroEvent>* events = nullptr;
     // Reads the gradients of each bucket and micro-batch; null: nobody does.
     const std::function<void(int bucket, const real* whole)>* reader = nullptr;
@@ -110,7 +116,7 @@ struct Zero {
     explicit Zero(Shards& shards, bool overlap = true);
     Zero(const Zero&) = delete;
 
-    void add_weights_to(Arena& arena);
+    void add_weights_to(Arena& arena, Arena& host);
     void add_training_to(Arena& arena, Arena& host);       // gradients and optimizer state
     size_t staging_bytes() const;                          // for reductions over the axes used here
     void lend_staging(void* memory, size_t bytes) const;
@@ -125,7 +131,7 @@ struct Zero {
     FinalTensors<floatX> final() const { return bind_final(end_weights(layout.final), layout); }
     BlockTensors<floatX> block(int l) {
         beat();
-        if (!sharding.weights) return bind_block(shards.weight(layout.block(l), 0), l, layout);
+        if (!fetches()) return bind_block(shards.weight(layout.block(l), 0), l, layout);
         floatX* const memory = gathered(l);
         return as_codes ? codes.rest_of(l) : bind_block(memory, l, layout);
     }
@@ -142,7 +148,7 @@ struct Zero {
     HeadTensors<real> head_grads() const { return head_of(end_grads(layout.wte), final_grads(), shards.d); }
     FinalTensors<real> final_grads() const { return bind_final(end_grads(layout.final), layout); }
     BlockTensors<real> block_grads(int l) {
-        real* const at = sharding.grads ? buffered_grads(l) : shards.gradient(layout.block(l), 0);
+        real* const at = buffers_grads() ? buffered_grads(l) : shards.gradient(layout.block(l), 0);
         return bind_block(at, l, layout);
     }
 
@@ -164,9 +170,10 @@ struct Zero {
     void done_final() { done(layout.final, end_grads(layout.final)); }
     void done_block(int l) {
         const int b = layout.block(l);
-        done(b, sharding.grads ? grad_buffers[filling] : shards.gradient(b, 0));
+        done(b, buffers_grads() ? grad_buffers[filling] : shards.gradient(b, 0));
         if (rehearses) filled_block = -1;
         else if (sharding.grads || last) reduce(b);
+        else if (hosted) finish_reduce();               // the block before leaves
     }
     // Whole gradients of a bucket, complete for a micro-batch, before any rank adds them up.
     void done(int bucket, const real* whole) {
@@ -191,7 +198,7 @@ struct Zero {
     void finish_gather();                  // awaits a started gather; before other collectives of its group
     void end_update();
 
-    // Where weights are sharded: blocks whose weights are gathered, or on their way.
+    // Where weights come to the device: blocks whose weights are gathered, or on their way.
     int gathered_blocks() const {
         return int(std::count_if(gather_buffers, gather_buffers + kGathered,
                                  [](const Gathered& g) { return g.block >= 0; }));
@@ -229,6 +236,11 @@ private:
     }
     real* end_grads(int b) const { return b < 0 ? nullptr : shards.gradient(b, 0); }
 
+    bool fetches() const { return sharding.weights || hosted; }
+    bool buffers_grads() const { return sharding.grads || hosted; }
+    int block_of(int b) const { return b - layout.blocks; }       // the inverse of Layout::block
+    real* grad_shard(int b) const;         // on the device
+    void leave(int b);
     floatX* gathered(int l);
     void fetch(int l);                     // starts to gather, into the buffer that is not in use
     int gathered_index(int l) const {
@@ -247,7 +259,7 @@ private:
     void start_sum(int b);
     void start_spread();
     void finish_spread();
-    void sum_over_tp();
+    void sum_over_tp(const std::function<bool(int bucket)>& of);
     void gather_bucket(int b);             // gradients where all ranks update all, else weights
     void log(ZeroEvent::Kind kind, int b) { if (events) events->push_back({kind, b}); }
 
@@ -257,7 +269,7 @@ private:
     bool last = false;
     int reduced = 0;                       // blocks, for the last time in this step
 
-    Gathered gather_buffers[kGathered];             // where weights are sharded
+    Gathered gather_buffers[kGathered];             // where fetches()
     floatX* ends = nullptr;
     int in_use = 0;
     bool as_codes = false;                          // gathered blocks, in this step
@@ -265,7 +277,7 @@ private:
     std::vector<int> order;
     size_t position = 0;
 
-    real* grad_buffers[2] = {};            // where gradients are sharded: whole gradients of a block
+    real* grad_buffers[2] = {};            // where buffers_grads(): whole gradients of a block
     int filling = 0, filled_block = -1;
     std::vector<bool> begun;               // per bucket: its shard holds gradients of this step
     real* result = nullptr;                // of the reduction in flight

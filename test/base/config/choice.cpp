@@ -45,7 +45,8 @@ TEST(words_are_in_the_order_of_their_values) {
     expect_words({ReduceDtype::Fp32, ReduceDtype::Bf16}, "fp32|bf16");
     expect_words({CpKind::Gather, CpKind::Heads}, "gather|heads");
     expect_words({Recompute::None, Recompute::Selective, Recompute::Block}, "none|selective|block");
-    expect_words({Offload::None, Offload::Optimizer}, "none|optimizer");
+    expect_words({Offload::None, Offload::Optimizer, Offload::Weights, Offload::Activations},
+                 "none|optimizer|weights|activations");
     expect_words({RowKind::Stream, RowKind::Documents}, "stream|documents");
     expect_words({OptimizerKind::Adamw, OptimizerKind::Muon}, "adamw|muon");
     expect_words({Polynomial::Polar, Polynomial::Quintic, Polynomial::Cubic}, "polar|quintic|cubic");

@@ -279,9 +279,9 @@ TEST(what_has_to_hold_between_settings) {
     refuse_args({"--train.batch_tokens=500"}, {"500", "1024", "least is 1024"});
     refuse_args({"--optimizer.schedule=wsd", "--optimizer.decay=950"}, {"100 + 950", "train.steps = 1000"});
     refuse_args({"--run.dir="}, {"run.dir is empty"});
+    refuse_args({"--memory.offload=weights", "--parallel.pp=2"}, {"memory.offload = weights", "pp = 2"});
     for (const char* flag : {"--about=a run", "--plan"})
-        refuse_args({flag, "--parallel.schedule=interleaved"},
-                    {"parallel.virtual_stages", "at least 2", "1f1b"});
+        refuse_args({flag, "--parallel.schedule=interleaved"}, {"virtual_stages", "at least 2", "1f1b"});
     parse("{}", {"--parallel.schedule=interleaved", "--parallel.virtual_stages=2"});
     refuse_args({"--parallel.schedule=zb", "--parallel.virtual_stages=2"}, {"= interleaved has virtual"});
     refuse_args({"--parallel.schedule=zb", "--parallel.pp=2", "--memory.recompute=block"}, {"= block with"});

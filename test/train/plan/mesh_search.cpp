@@ -207,16 +207,27 @@ TEST(offload_is_for_what_does_not_fit_otherwise) {
 
 TEST(offload_is_chosen_where_nothing_else_fits) {
     Machine m = h100();
-    const Config cfg = planned_config();
+    Config cfg = planned_config();
+    cfg.model.layers = 12, cfg.train.batch_tokens = 4 * 256;
     double least = INFINITY;
     for (const Config& c : candidates_of(cfg, 1, m))
         least = std::min(least, double(estimate(c, 1, m).memory.sum()));
     m.memory_gb = 0.98e-9 * least;
     const Search found = search(cfg, 1, m, estimate);
     EXPECT(!found.best.empty() && found.without_memory > 0, "%d without memory", found.without_memory);
-    for (const Estimate& e : found.best)
-        EXPECT(e.fits && options_of(e).find("--memory.offload=optimizer") != std::string::npos, "%s",
-               options_of(e).c_str());
+    const auto expect_only = [](const Search& s, const std::string& option) {
+        EXPECT(!s.best.empty(), "no plan with %s", option.c_str());
+        for (const Estimate& e : s.best)
+            EXPECT(e.fits && options_of(e).find(option) != std::string::npos, "%s", options_of(e).c_str());
+    };
+    expect_only(found, "--memory.offload=optimizer");
+    least = INFINITY;
+    for (Config c : candidates_of(cfg, 1, m)) {
+        c.memory.offload = Offload::Optimizer;
+        least = std::min(least, double(estimate(c, 1, m).memory.sum()));
+    }
+    m.memory_gb = 0.98e-9 * least;
+    expect_only(search(cfg, 1, m, estimate), "--memory.offload=weights");
 }
 
 // ZeRO over a node's ranks is a choice where dp has ranks in several nodes, and several in each.

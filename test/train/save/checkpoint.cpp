@@ -91,7 +91,7 @@ TEST(state_is_what_the_list_of_slots_says) {
         Own(const Config& c, const std::vector<StateSlot>& slots)
             : shards(dims_of(c, c.model.vocab, Axis()), whole_model(c.model.layers), Mesh(),
                    {.state = slots, .offload = true}) {
-            zero.add_weights_to(arena), zero.add_training_to(arena, host);
+            zero.add_weights_to(arena, host), zero.add_training_to(arena, host);
             arena.allocate(ops::device_allocate, ops::device_free);
             host.allocate(ops::host_allocate, ops::host_free);
         }

@@ -92,9 +92,12 @@ TEST(a_run_that_is_killed_is_the_run_that_never_was) {
 
 // The state may have been in the host's memory, and is again.
 TEST(offloaded_state_goes_on) {
-    const Ran ran = go_on("offloaded", 4, "--memory.offload=optimizer --memory.recompute=block");
-    EXPECT(ran.code == 0 && has(ran.out, "memory.offload"), "code %d, '%s'", ran.code, ran.err.c_str());
-    expect_same_run("offloaded", straight(), 10);
+    for (const string kind : {"optimizer", "activations"}) {
+        const Ran ran = go_on(kind, 4, "--memory.offload=" + kind + " --memory.recompute=block");
+        EXPECT(ran.code == 0 && has(ran.out, "memory.offload"), "code %d, '%s'", ran.code, ran.err.c_str());
+        EXPECT(has(ran.out, "offload of " + kind + " saves nothing here"), "%s", ran.out.c_str());
+        expect_same_run(kind, straight(), 10);
+    }
 }
 
 // SIGUSR1 to a rank of two saves both; with damaged checkpoints, exit code 79.

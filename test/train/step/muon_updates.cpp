@@ -192,7 +192,7 @@ TEST(an_update_takes_the_state_that_it_names) {
         Zero zero(shards);
         Optimizer optimizer(cfg, zero);
         Arena arena;
-        zero.add_weights_to(arena), zero.add_training_to(arena, arena), optimizer.add_to(arena);
+        zero.add_weights_to(arena, arena), zero.add_training_to(arena, arena), optimizer.add_to(arena);
         arena.allocate(ops::device_allocate, ops::device_free);
         restore(shards, random_weights(d, 1));
         for (size_t i = 0; i < shards.layout.size(); i++) shards.grads[i] = real(std::sin(double(i)));

@@ -197,6 +197,17 @@ TEST(one_stage_accumulates_gradients) {
     EXPECT(list == expected, "not F0 B0 F1 B1 F2 B2");
 }
 
+// A chunk has all micro-batches before the next; its gradients are sums in the same order as without.
+TEST(by_layers_each_chunk_comes_once_each_way) {
+    const PipelineShape p{.stages = 1, .chunks = 3, .micros = 2, .layers = true};
+    constexpr auto F = Action::Forward, B = Action::Backward;
+    const vector<Action> expected = {{F, 0, 0}, {F, 0, 1}, {F, 1, 0}, {F, 1, 1}, {F, 2, 0}, {B, 2, 0},
+                                     {F, 2, 1}, {B, 2, 1}, {B, 1, 0}, {B, 1, 1}, {B, 0, 0}, {B, 0, 1}};
+    EXPECT(pipeline_schedule(p, 0) == expected, "another order");
+    const vector<Action> forwards = {{F, 0, 0}, {F, 0, 1}, {F, 1, 0}, {F, 1, 1}, {F, 2, 0}, {F, 2, 1}};
+    EXPECT(forward_schedule(p, 0) == forwards, "another order of forwards");
+}
+
 // A send that is waited for at once deadlocks 1F1B at two stages; interleaved stages need two on their way.
 TEST(the_simulator_sees_a_deadlock_and_crossed_messages) {
     const PipelineShape p{2, 1, 3};
