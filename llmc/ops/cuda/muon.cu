@@ -157,14 +157,21 @@ __global__ void __launch_bounds__(kMuonThreads) muon_update_kernel(MuonUpdate m)
     });
 }
 
+static auto muon_kernel_of(const MuonUpdate& m) {
+    if constexpr (sizeof(floatX) == 2) {                // FP32 weights are their own masters
+        if (!m.master) return muon_update_kernel<true>;
+    }
+    return muon_update_kernel<false>;
+}
+
 void muon_update(const MuonUpdate& m) {
     if (walked(muon_update_cost, m)) return;
     const size_t count = size_t(m.rows) * size_t(m.cols);
     (void)muon_count(count);
     const double weights = m.master ? 8. + (m.param ? sizeof(floatX) : 0) : 2. * sizeof(floatX);
     const double each = sizeof(floatX) + weights;
-    launch(m.master ? muon_update_kernel<false> : muon_update_kernel<true>, dim3(muon_blocks(count)),
-           dim3(kMuonThreads), 0, {.bytes = each * double(count) + 4}, m);
+    launch(muon_kernel_of(m), dim3(muon_blocks(count)), dim3(kMuonThreads), 0,
+           {.bytes = each * double(count) + 4}, m);
 }
 
 }  // namespace cuda

@@ -99,43 +99,45 @@ TEST_IF(kRounds, weights_without_masters_are_rounded_as_with) {
     }
 }
 
-// The same with moments in full.
+// A step with moments in full: weights and first moments.
+static auto step_in_full(const std::vector<floatX>& start, const AdamwTensor& run, bool masters) {
+    const size_t count = start.size();
+    const OnDevice param(start);
+    const OnDevice master(std::vector<real>(start.begin(), start.end())), g(normals<real>(count, 4)),
+        m(normals<real>(count, 2, 0.1)), v(std::vector<real>(count, real(0.01)));
+    const OnDevice state(std::vector<cuda::GradientState>{{.norm = 1, .scale = 1, .finite = 1}});
+    cuda::adamw_update({.param = param, .master = masters ? master.p : nullptr, .m = m.p, .v = v.p,
+                        .grad = g, .state = state, .beta1 = real(0.9), .beta2 = real(0.95),
+                        .eps = real(1e-8), .step = 7, .stochastic = true, .seed = 42}, &run, 1);
+    return std::pair(param.host(), m.host());
+}
+
 TEST_IF(kRounds, moments_in_full_without_masters) {
-    const size_t count = 4090;
-    const auto start = normals<floatX>(count, 1);
-    const auto step = [&](bool masters) {
-        const OnDevice param(start);
-        const OnDevice master(std::vector<real>(start.begin(), start.end())), g(normals<real>(count, 4)),
-            m(normals<real>(count, 2, 0.1)), v(std::vector<real>(count, real(0.01)));
-        const OnDevice state(std::vector<cuda::GradientState>{{.norm = 1, .scale = 1, .finite = 1}});
-        const AdamwTensor run = {1, count - 2, 5, kLr, real(0.1)};
-        cuda::adamw_update({.param = param, .master = masters ? master.p : nullptr, .m = m.p, .v = v.p,
-                            .grad = g, .state = state, .beta1 = real(0.9), .beta2 = real(0.95),
-                            .eps = real(1e-8), .step = 7, .stochastic = true, .seed = 42}, &run, 1);
-        return std::pair(param.host(), m.host());
-    };
-    const auto [with, m] = step(true);
-    const auto [without, m2] = step(false);
+    const auto start = normals<floatX>(4090, 1);
+    const AdamwTensor run = {1, start.size() - 2, 5, kLr, real(0.1)};
+    const auto [with, m] = step_in_full(start, run, true);
+    const auto [without, m2] = step_in_full(start, run, false);
     EXPECT(same_bits(with, without) && same_bits(m, m2) && !same_bits(with, start));
 }
 
+// Weights after a step of Muon.
+static std::vector<floatX> muon_step(const MuonShape& s, bool masters) {
+    const MuonInputs in(s);
+    const std::vector<floatX> start(in.master.begin(), in.master.end());
+    const OnDevice param(start), x(in.x);
+    const OnDevice master(std::vector<real>(start.begin(), start.end()));
+    const OnDevice state(std::vector<cuda::GradientState>{{.norm = 1, .scale = 1, .finite = 1}});
+    cuda::muon_update({.param = param, .master = masters ? master.p : nullptr, .x = x,
+                       .x_stride = s.x_stride, .state = state, .rows = s.rows, .cols = s.cols,
+                       .lr = real(0.125), .stretch = 2, .decay = real(0.5), .step = 3,
+                       .stochastic = masters, .cautious = true, .seed = 42, .global = 1001,
+                       .stride = s.stride});
+    return param.host();
+}
+
 TEST_IF(kRounds, muons_weights_without_masters) {
-    for (const MuonShape& s : kMuonShapes) {
-        const MuonInputs in(s);
-        const std::vector<floatX> start(in.master.begin(), in.master.end());
-        const auto step = [&](bool masters) {
-            const OnDevice param(start), x(in.x);
-            const OnDevice master(std::vector<real>(start.begin(), start.end()));
-            const OnDevice state(std::vector<cuda::GradientState>{{.norm = 1, .scale = 1, .finite = 1}});
-            cuda::muon_update({.param = param, .master = masters ? master.p : nullptr, .x = x,
-                               .x_stride = s.x_stride, .state = state, .rows = s.rows, .cols = s.cols,
-                               .lr = real(0.125), .stretch = 2, .decay = real(0.5), .step = 3,
-                               .stochastic = masters, .cautious = true, .seed = 42, .global = 1001,
-                               .stride = s.stride});
-            return param.host();
-        };
-        EXPECT(same_bits(step(true), step(false)), "%d x %d", s.rows, s.cols);
-    }
+    for (const MuonShape& s : kMuonShapes)
+        EXPECT(same_bits(muon_step(s, true), muon_step(s, false)), "%d x %d", s.rows, s.cols);
 }
 
 static const std::vector<AdamwTensor> kRuns = {{0, 1, 100, kLr, 0}, {1, 40000, 1000, 2 * kLr, real(0.1)},
@@ -216,6 +218,9 @@ TEST(moves_no_more_than_its_floor) {
         updated(Stored(40960), {{0, 40960, 0, kLr, 0}}, {.stochastic = false});
         if (kRounds) updated(Stored(40960), {{0, 40960, 0, kLr, 0}}, {.masters = false});
         momentum_of({64, 512, 512, 512}, std::vector<real>(64 * 512));
+        if (!kRounds) return;
+        step_in_full(normals<floatX>(40960, 1), {0, 40960, 0, kLr, 0}, false);
+        muon_step({64, 512, 512, 512}, false);
     });
 }
 
