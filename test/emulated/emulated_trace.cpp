@@ -207,3 +207,20 @@ TEST(a_gpu_is_measured_for_a_plan) {
     EXPECT(two.code == 78 && two.err.find("not 2") != string::npos, "exit %d: %s", two.code,
            two.err.c_str());
 }
+
+// The host reads a step's figures during the next step, which writes its own to the same places.
+TEST(copies_that_come_late_change_no_figure) {
+    const string program = build_folder() + "/emulated/train_gpt ";
+    for (const string health : {"0", "1"}) {
+        for (const string streams : {"eager", "lazy"}) {
+            const json changes = {{"model", {{"context", 13}, {"vocab", 500}}},
+                                  {"train", {{"steps", 3}, {"batch_tokens", 4 * 13}, {"micro_batch", 1}}},
+                                  {"eval", {{"every", 0}}}, {"log", {{"health", std::stoi(health)}}}};
+            const string config = tiny_program_config(streams + health, changes);
+            const Ran ran = run("EMU_STREAMS=" + streams + " " + program + config);
+            EXPECT(ran.code == 0, "'%s'", ran.err.c_str());
+        }
+        EXPECT(figures_of("eager" + health) == figures_of("lazy" + health), "other figures, log.health = %s",
+               health.c_str());
+    }
+}

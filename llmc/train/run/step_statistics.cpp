@@ -30,6 +30,7 @@ StepSums StepStatistics::sum_over_ranks(const Signals& asked, double joules) {
     double* words = sent_words + place_of(votes.sent) * kWords;
     votes.ask(asked);
     const Votes::Words now = votes.send();
+    for (const ops::CopyTicket& read : reads) ops::await_copies(read);      // of what this step writes anew
     if (!only_walks()) {
         std::copy(now.begin(), now.end(), words + kVotes);
         words[kJoules] = joules;
