@@ -57,7 +57,7 @@ inline double length_of(const ReadTrace& t, int rank) {
 
 // Of a rank's host lane over the `ms` of the step, which is rank 0's: the share nearest to 1 among the steps
 // that the run traced. A busy machine takes a rank's core between two events of one step, and ranks begin
-// and end a step at moments of their own; work that no event names is missing in every step.
+// and end a step at moments of their own. Work that no event names is missing in every step.
 inline double best_share(const std::string& run, int rank, std::vector<int> steps) {
     const auto rows = rows_of(run, "train");
     double best = 0;

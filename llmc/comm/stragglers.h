@@ -9,8 +9,8 @@ inline namespace comm {
 struct Straggler { int rank; double factor; };      // factor: own time over the median's, in the slow steps
 
 // A step of a rank is slow where the rank's own time is over kFactor times the median of the ranks that do
-// the same work. A rank is slow after kSteps slow steps in a row that took kSeconds or more together: another
-// process or a slow disk makes a few steps slow, and the scheduler of a busy machine many short ones.
+// the same work. A rank is slow after kSteps slow steps in a row that took kSeconds or more together. kSteps:
+// another process or a slow disk makes a few steps slow. kSeconds: a busy machine slows many short steps.
 struct Stragglers {
     static constexpr double kFactor = 1.5, kSeconds = 2;
     static constexpr int kSteps = 20;

@@ -149,8 +149,8 @@ private:
         return {.tokens = b.tokens, .v0 = d.v0, .V = d.Vp, .N = b.N(), .T = b.T * shape.cp, .C = d.C,
                 .t0 = 0, .positions = b.positions};
     }
-    // By layers the head's gradient of a tied wte waits for that of the embedding, and the logits are
-    // computed again: micro-batches add both terms to wte in the same order as without.
+    // By layers, with a tied wte: embed_backward() computes the logits again and adds the head's gradient.
+    // So each micro-batch adds both terms to wte before the next one does, as in the other schedules.
     bool head_waits() const { return shape.by_layers && d.kind.tied; }
     enum class OfHead { All, Input, Weights };          // which gradients
     template <class W> void embed_backward(W& weights, const Batch& b, real dloss, int buffer);

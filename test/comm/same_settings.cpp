@@ -1,8 +1,8 @@
 // Ranks with different settings: every rank ends, and the message names the setting.
 #include "llmc/comm/same_settings.h"
 
-#include <csignal>
 #include <barrier>
+#include <csignal>
 #include <thread>
 
 #include "llmc/base/config/fields.h"

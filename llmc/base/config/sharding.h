@@ -19,7 +19,7 @@ inline constexpr const char* kZeroHelp =
 
 // The words of ZeRO stage `zero` over `shards` shards. One shard: weights and gradients count as whole; the
 // state still counts as sharded, and its one shard is the whole state. on_host: weights lie in the host's
-// memory and come to the device for each use: as shards, wherever a rank updates its shard alone.
+// memory and come to the device for each use. They are shards there where the state is sharded.
 constexpr Sharding sharding_of(int zero, int shards, bool on_host = false) {
     const Sharding s = kZeroStages[zero];
     return {.weights = (s.weights || (on_host && s.state)) && shards > 1, .grads = s.grads && shards > 1,

@@ -1,4 +1,4 @@
-// Which rank has which matrix in which round, and what of a round an update does in which order.
+// The deal of matrices over ranks and rounds, and the order of an update's work within a round.
 #include <algorithm>
 #include <map>
 #include <span>

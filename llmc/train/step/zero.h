@@ -7,8 +7,8 @@
 //     2       each micro-batch: reduce     update() gathers weights
 //     3       each micro-batch: reduce     block(l) gathers weights, for training in FP8 their codes
 //
-// With HostedBlocks block(l) brings weights, and a gradient leaves once it is
-// complete; update() finds both on the host, and no rank gathers there.
+// With HostedBlocks block(l) brings weights to the device, and a gradient leaves for the host once it is
+// complete. update() finds both on the host, and no rank gathers there.
 //
 // Reduced means: this rank's shard holds the sum over the data-parallel ranks. Gradients of the ends of the
 // model are summed over micro-batches and reduced once a step, by finish(). Weights of the ends stay gathered

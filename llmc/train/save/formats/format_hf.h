@@ -1,7 +1,7 @@
 // Hugging Face's folders: config.json, model.safetensors or several files with an index, and the tokenizer's
-// files. classes_hf.cpp has the table of classes, config_hf.cpp reads and writes config.json, of it
-// rotary_hf.cpp rotary positions, weights_hf.cpp opens the tensors, import_hf.cpp reads a model and
-// format_hf.cpp writes one.
+// files. classes_hf.cpp has the table of classes, config_hf.cpp reads and writes config.json.
+// rotary_hf.cpp does so for rotary positions. weights_hf.cpp opens the tensors, import_hf.cpp reads a model,
+// and format_hf.cpp writes one.
 #pragma once
 #include <map>
 #include <memory>

@@ -1,6 +1,6 @@
-// RoPE scaling in GGUF. llama.cpp reads Llama 3's as a tensor of divisors, linear scaling and YaRN from keys
-// rope.scaling.*; its factor of YaRN's cos and sin is rope.scaling.attn_factor (0.1 ln(factor) + 1). A key of
-// this program has the setting as JSON, for what the others round or leave out.
+// RoPE scaling in GGUF. llama.cpp reads Llama 3's scaling as a tensor of divisors, linear scaling and YaRN
+// from the keys rope.scaling.*. It multiplies YaRN's cos and sin by attn_factor (0.1 ln(factor) + 1). A key
+// of this program has the setting as JSON, for what the others round or leave out.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
